@@ -1,0 +1,1 @@
+"""The equation: records, masks, the engine and its measures. torch lives here."""

@@ -1,0 +1,1 @@
+"""Text, the pieces it is cut into, and what cuts it. Nothing here knows tensors."""

@@ -1,0 +1,159 @@
+"""A tokenizer.json, or a folder that holds one, loaded and checked."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import orjson
+from tokenizers import Tokenizer
+
+from attnscope.errors import TokenizerError
+from attnscope.text.display import visible
+from attnscope.text.tokenizer import TextTokenizer, guarded
+
+# A few ids may be unused (removed or reserved tokens). More holes than the vocabulary has
+# entries, and more than these, mean a damaged file: an embedding table would have a row for each.
+_HOLES_ALLOWED = 1024
+
+_MODELS = ("BPE", "Unigram", "WordLevel", "WordPiece")
+
+
+def load_tokenizer(path: Path) -> TextTokenizer:
+    """Load `path` (a tokenizer.json or a folder that holds one), padding and truncation off.
+
+    Raises: TokenizerError naming the file and what is wrong with it.
+    """
+    file = path / "tokenizer.json" if path.is_dir() else path
+    name = visible(str(file))
+    settings = _settings(file, name)
+    model = _checked_model(settings, name)
+    notes = _switch_off_cutting(settings)
+    byte_level = _keep_whole_spans(settings)
+    tokenizer = guarded(
+        lambda: Tokenizer.from_buffer(orjson.dumps(settings)), f"tokenizer {name}"
+    )
+    return TextTokenizer(
+        tokenizer,
+        "file",
+        str(file),
+        unknown_ids=_unknown_ids(model, tokenizer),
+        special_ids=frozenset(
+            token_id for token_id, added in tokenizer.get_added_tokens_decoder().items()
+            if added.special
+        ),
+        byte_level=byte_level,
+        notes=notes,
+    )
+
+
+def _settings(file: Path, name: str) -> dict[str, Any]:
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        raise TokenizerError(
+            f"there is no tokenizer file {name}",
+            "Give a tokenizer.json or a folder that holds one",
+        ) from None
+    except OSError as error:
+        raise TokenizerError(f"tokenizer file {name} cannot be read: {error.strerror}") from None
+    try:
+        settings = json.loads(data)
+    except UnicodeDecodeError as error:
+        raise TokenizerError(
+            f"tokenizer file {name} is not UTF-8: byte 0x{data[error.start]:02X} at offset "
+            f"{error.start}",
+            "Give a tokenizer.json",
+        ) from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        where = (
+            f"{error.msg} at line {error.lineno} column {error.colno}"
+            if isinstance(error, json.JSONDecodeError)
+            else "it is nested too deeply"
+        )
+        raise TokenizerError(
+            f"tokenizer file {name} is not JSON: {where}", "Give a complete tokenizer.json"
+        ) from None
+    if not isinstance(settings, dict):
+        raise TokenizerError(
+            f"tokenizer file {name} holds {type(settings).__name__} at line 1 column 1, "
+            "not a tokenizer",
+            "Give a tokenizer.json as the tokenizers library writes it",
+        )
+    return settings
+
+
+def _checked_model(settings: dict[str, Any], name: str) -> dict[str, Any]:
+    model = settings.get("model")
+    if not isinstance(model, dict):
+        raise TokenizerError(
+            f'tokenizer file {name} has no "model"',
+            "Give a tokenizer.json as the tokenizers library writes it",
+        )
+    kind = model.get("type")
+    if kind is not None and kind not in _MODELS:
+        raise TokenizerError(
+            f"tokenizer file {name} has the unknown model type {visible(str(kind))}",
+            f"Known are {', '.join(_MODELS)}",
+        )
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict):
+        _check_ids(vocabulary, settings, name)
+    return model
+
+
+def _check_ids(vocabulary: dict[str, Any], settings: dict[str, Any], name: str) -> None:
+    added = settings.get("added_tokens") or []
+    entries = dict(vocabulary)
+    entries.update({str(token.get("content")): token.get("id") for token in added})
+    most = 2 * len(entries) + _HOLES_ALLOWED
+    for piece, piece_id in entries.items():
+        if not isinstance(piece_id, int) or not 0 <= piece_id < most:
+            raise TokenizerError(
+                f"tokenizer file {name} gives the token {visible(piece)} the id "
+                f"{visible(str(piece_id))}, but holds {len(entries)} tokens",
+                "Number the tokens from 0",
+            )
+
+
+def _switch_off_cutting(settings: dict[str, Any]) -> tuple[str, ...]:
+    """Switch off stored padding and truncation in place; return a note for each."""
+    notes = []
+    if truncation := settings.get("truncation"):
+        length = truncation.get("max_length") if isinstance(truncation, dict) else truncation
+        notes.append(f"the tokenizer file cuts texts at {length} tokens: switched off here")
+    if settings.get("padding"):
+        notes.append("the tokenizer file pads texts: switched off here")
+    settings["truncation"] = settings["padding"] = None
+    return tuple(notes)
+
+
+def _keep_whole_spans(settings: dict[str, Any]) -> bool:
+    """Make spans include the space a piece begins with, in place; return whether byte-level.
+
+    With `trim_offsets` a piece that is a space has an empty span and looks added.
+    """
+    byte_level = False
+    for part in _parts(settings):
+        if "trim_offsets" in part:
+            part["trim_offsets"] = False
+        byte_level = byte_level or part.get("type") == "ByteLevel"
+    return byte_level
+
+
+def _parts(settings: dict[str, Any]) -> list[dict[str, Any]]:
+    parts = []
+    for room in ("pre_tokenizer", "post_processor", "decoder"):
+        part = settings.get(room)
+        if isinstance(part, dict):
+            inner = [part, *(part.get("pretokenizers") or part.get("processors") or ())]
+            parts += [p for p in inner if isinstance(p, dict)]
+    return parts
+
+
+def _unknown_ids(model: dict[str, Any], tokenizer: Tokenizer) -> frozenset[int]:
+    unknown = model.get("unk_token")
+    if isinstance(unknown, str):
+        unknown_id = tokenizer.token_to_id(unknown)
+    else:
+        unknown_id = model.get("unk_id")
+    return frozenset({unknown_id} if isinstance(unknown_id, int) else ())

@@ -59,6 +59,11 @@ class AttentionResult:
         return self.steps.mask_steps
 
     @property
+    def reference_name(self) -> str | None:
+        """What `reference_gap` compares with; None if there is nothing."""
+        return None if self.reference_gap is None else reference.NAME
+
+    @property
     def agrees(self) -> bool | None:
         """Whether torch's own kernel gives the same context, within the dtype's tolerance."""
         gap = self.reference_gap

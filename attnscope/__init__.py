@@ -1,0 +1,3 @@
+"""attnscope shows what attention does, number by number."""
+
+__version__ = "0.1.0"

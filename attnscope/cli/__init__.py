@@ -1,0 +1,101 @@
+"""The command line: joins one source to one view, and is the only error boundary."""
+
+import os
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+from attnscope import __version__
+from attnscope.errors import AttnscopeError
+from attnscope.text.display import visible
+
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+EXIT_CLOSED_PIPE = 141  # 128 + SIGPIPE, which Windows has not
+
+app = typer.Typer(
+    name="attnscope",
+    rich_markup_mode=None,  # help is text: brackets stay brackets, and Rich is not loaded
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"attnscope {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001  typer calls _version
+        bool,
+        typer.Option("--version", "-V", help="Print the version.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """See what attention does, number by number: tokens, omegas, weights, context vectors."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _register() -> None:
+    from attnscope.cli import compare, run, schema, tokenize
+
+    for module in (run, compare, tokenize, schema):
+        app.command(module.__name__.rpartition(".")[2])(module.command)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    0 done; 1 a check the user asked for failed; 2 usage or input; 130 interrupted; 141 the
+    reader of standard output went away.
+    """
+    try:
+        result = app(args=argv, standalone_mode=False)
+        sys.stdout.flush()
+    except AttnscopeError as error:
+        return _report(str(error), error.exit_code)
+    except typer.Exit as error:
+        return error.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except typer.TyperException as error:
+        return _report(f"{_usage(error)}. See {_program(error)} --help", 2)
+    except BrokenPipeError:
+        _forget_stdout()
+        return EXIT_CLOSED_PIPE
+    except OSError as error:
+        _forget_stdout()
+        where = visible(str(error.filename)) if error.filename else "standard output"
+        return _report(f"cannot write to {where}: {error.strerror}", 2)
+    return result if isinstance(result, int) else 0
+
+
+def _report(message: str, code: int) -> int:
+    print(f"attnscope: {message}", file=sys.stderr)
+    return code
+
+
+def _usage(error: typer.TyperException) -> str:
+    text = error.format_message() if hasattr(error, "format_message") else str(error)
+    return visible(" ".join(text.split())).rstrip(".")
+
+
+def _program(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return context.command_path if context is not None else "attnscope"
+
+
+def _forget_stdout() -> None:
+    """Point standard output at nothing, so that the flush at exit does not fail again."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):  # not a real file, as under a test
+        pass
+
+
+_register()

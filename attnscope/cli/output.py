@@ -1,0 +1,181 @@
+"""Standard output or a file: checked before the work, atomic, never a silent overwrite."""
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from attnscope.cli.options import ColorMode, Format
+from attnscope.errors import OptionError, OutputError
+from attnscope.text.display import visible
+from attnscope.views.look import Look
+
+if TYPE_CHECKING:
+    from attnscope.views.parts import Part
+
+_ENDINGS = {".json": Format.JSON, ".csv": Format.CSV, ".txt": Format.PLAIN}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a document goes and as what."""
+
+    format: Format
+    path: Path | None
+    force: bool
+    color: ColorMode
+    width: int
+
+    def write(self, text: str) -> None:
+        """Write text that is data: UTF-8 with \\n, whatever the terminal is set to."""
+        if self.path is not None:
+            write_file(self.path, text.encode(), force=self.force)
+            return
+        _set_up(sys.stdout, encoding="utf-8")
+        sys.stdout.write(text)
+
+    def write_parts(self, parts: "Iterable[Part]", look: Look) -> None:
+        """Write the parts of a document as tables, as plain sentences or as CSV."""
+        if self.format is Format.CSV:
+            from attnscope.views import csv_text
+
+            self.write(csv_text.render(parts))
+        elif self.format is Format.PLAIN:
+            from attnscope.views import plain
+
+            self.write(plain.render(parts, look))
+        elif self.path is not None:
+            self.write(_table_text(parts, look, color=self.color is ColorMode.ALWAYS))
+        else:
+            _set_up(sys.stdout, encoding=None)
+            sys.stdout.write(_table_text(parts, look, color=wants_color(self.color, sys.stdout)))
+
+
+def prepare(
+    format_: Format | None,
+    json: bool,
+    output: Path | None,
+    force: bool,
+    color: ColorMode = ColorMode.AUTO,
+    width: int | None = None,
+    *,
+    other_file: Path | None = None,
+) -> Target:
+    """Decide format and place, and fail before the work if the file cannot be written.
+
+    `other_file` is one more file that --force speaks of. Raises: OptionError, OutputError.
+    """
+    if json and format_ not in (None, Format.JSON):
+        raise OptionError(f"--json and --format {format_} contradict each other", "Give one")
+    chosen = Format.JSON if json else format_
+    if output is not None:
+        check_writable(output, force=force)
+        if chosen is None:
+            chosen = _ENDINGS.get(output.suffix.lower())
+        if chosen is None:
+            raise OptionError(
+                f"--output {visible(str(output))} has none of the endings {', '.join(_ENDINGS)}",
+                "Use one of them, or name the format with --format",
+            )
+    elif force and other_file is None:
+        raise OptionError("--force without a file to write", "Name it with --output")
+    return Target(chosen or Format.TABLE, output, force, color, width or _screen_width())
+
+
+def check_writable(path: Path, *, force: bool) -> None:
+    """Raise OutputError if a file cannot be written there."""
+    name = visible(str(path))
+    if path.is_dir():
+        raise OutputError(f"{name} is a folder", "Give a file name")
+    if not path.parent.is_dir():
+        raise OutputError(f"there is no folder {visible(str(path.parent))}", "Create it first")
+    if path.exists() and not force:
+        raise OutputError(f"{name} exists", "Use --force to write over it")
+    if not os.access(path.parent, os.W_OK):
+        raise OutputError(f"the folder of {name} cannot be written to", "Choose another")
+
+
+def write_file(path: Path, data: bytes, *, force: bool) -> None:
+    """Write a whole file or nothing: to a temporary name beside it, then renamed."""
+    check_writable(path, force=force)
+    name = visible(str(path))
+    try:
+        with _temporary(path) as temporary:
+            temporary.write_bytes(data)
+            temporary.replace(path)
+    except OSError as error:
+        raise OutputError(f"cannot write {name}: {error.strerror}", "Nothing was changed") from None
+
+
+@contextlib.contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    umask = os.umask(0)
+    os.umask(umask)
+    temporary.chmod(0o666 & ~umask)  # mkstemp's files are for their owner alone
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def wants_color(mode: ColorMode, stream: TextIO) -> bool:
+    """Return whether to colour: the option, then NO_COLOR, then FORCE_COLOR, then the terminal."""
+    if mode is not ColorMode.AUTO:
+        return mode is ColorMode.ALWAYS
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def say(kind: str, lines: Iterable[str]) -> None:
+    """Print notes or warnings for people: to standard error."""
+    _set_up(sys.stderr, encoding=None)
+    for line in lines:
+        print(f"{kind}: {visible(line)}", file=sys.stderr)
+
+
+def _table_text(parts: "Iterable[Part]", look: Look, *, color: bool) -> str:
+    import io
+
+    from rich.console import Console
+
+    from attnscope.views import rich_tables
+
+    renderable, width = rich_tables.render(parts, look)
+    stream = io.StringIO()
+    detected = Console(force_terminal=True, no_color=False).color_system if color else None
+    console = Console(
+        file=stream,
+        width=width,
+        force_terminal=color,
+        force_jupyter=False,
+        color_system=(detected or "truecolor") if color else None,  # type: ignore[arg-type]
+        no_color=not color,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    console.print(renderable)
+    return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
+
+
+def _screen_width() -> int:
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def _set_up(stream: TextIO, encoding: str | None) -> None:
+    """Never fail on a character: one that a stream's encoding has not is escaped, not lost."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(encoding=encoding, errors="backslashreplace", newline="\n")

@@ -1,0 +1,145 @@
+"""Run: the document that sources make and views show."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from attnscope.errors import OptionError
+from attnscope.text.display import label, visible
+from attnscope.text.tokens import Tokens
+
+if TYPE_CHECKING:  # views read a Run without loading torch
+    from torch import Tensor
+
+    from attnscope.attention.projections import Projections
+    from attnscope.attention.result import AttentionResult
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What was asked, every default filled in. None: does not apply to this source."""
+
+    source: str  # "sentence" or "tensors"
+    variant: str  # "self", "multi-head", "cross" or "causal", or several joined by "+"
+    heads: int
+    key_heads: int
+    d_key: int
+    d_value: int
+    causal: bool
+    align: str | None
+    mask_method: str
+    scale: float
+    dtype: str
+    device: str
+    d_model: int | None = None
+    vocabulary_size: int | None = None
+    seed: int | None = None
+    file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What the rows or the columns of a matrix stand for.
+
+    `labels` are safe to print; `tokens` is None where the vectors came without words.
+    """
+
+    labels: tuple[str, ...]
+    tokens: Tokens | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def axis_of_tokens(tokens: Tokens) -> Axis:
+    """Return an axis with one place per token."""
+    return Axis(tokens.labels, tokens)
+
+
+def axis_of_positions(prefix: str, length: int) -> Axis:
+    """Return an axis of `length` vectors without words: q0, q1, …"""
+    return Axis(tuple(f"{prefix}{i}" for i in range(length)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """The vectors that were projected to queries, keys and values.
+
+    Shapes: query_inputs (queries, d_model), key_inputs (keys, d_model).
+    """
+
+    query_inputs: "Tensor"
+    key_inputs: "Tensor"
+    projections: "Projections"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """One text through attention: what was asked, the tokens, and every number.
+
+    `layers` holds one AttentionResult per attention call; `warnings` say in one line each what
+    a reader of the numbers must know.
+    """
+
+    settings: Settings
+    queries: Axis
+    keys: Axis
+    layers: "tuple[AttentionResult, ...]"
+    inputs: Inputs | None = None
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    provenance: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def crossed(self) -> bool:
+        """Whether the keys belong to another sequence than the queries."""
+        return self.queries is not self.keys
+
+
+def find_queries(run: Run, wanted: str) -> tuple[int, ...]:
+    """Return the positions meant by `--query`: a position, or every place of a word.
+
+    Raises: OptionError naming the value and what there is.
+    """
+    total = len(run.queries)
+    places = tuple(i for i in range(total) if wanted in _names(run.queries, i))
+    if places:
+        return places
+    shown = visible(wanted)
+    try:
+        position = int(wanted)
+    except ValueError:
+        raise OptionError(
+            f'--query "{shown}" is not a token of the text',
+            f"Give a position from 0 to {total - 1} or one of: {_listed(run.queries.labels)}",
+        ) from None
+    if not 0 <= position < total:
+        raise OptionError(
+            f"--query {position} is out of range: there are {total} queries",
+            f"Positions count from 0: give 0 to {total - 1}",
+        )
+    return (position,)
+
+
+def check_head(run: Run, head: int | None) -> None:
+    """Raise OptionError if `--head` names a head that is not there."""
+    heads = max(layer.call.heads for layer in run.layers)
+    if head is not None and not 0 <= head < heads:
+        raise OptionError(
+            f"--head {head} is out of range: there are {heads} heads",
+            f"Heads count from 0: give 0 to {heads - 1}" if heads > 1 else "Give 0",
+        )
+
+
+def _names(axis: Axis, position: int) -> set[str]:
+    # A number is always a position, also where a token happens to look like one: a position
+    # must mean the same in every text.
+    names = {axis.labels[position]}
+    if axis.tokens is not None:
+        names |= {axis.tokens.pieces[position], axis.tokens.source(position)}
+    return {name for name in names if name and not name.isdecimal()}
+
+
+def _listed(labels: tuple[str, ...], most: int = 10) -> str:
+    distinct = list(dict.fromkeys(label(name) for name in labels))
+    more = ", …" if len(distinct) > most else ""
+    return ", ".join(distinct[:most]) + more

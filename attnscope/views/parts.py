@@ -1,0 +1,73 @@
+"""The parts a document is shown in: every text format draws the same ones."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Tone(StrEnum):
+    """What a line is for."""
+
+    PLAIN = "plain"
+    HEADING = "heading"
+    GOOD = "good"
+    WARNING = "warning"
+    HINT = "hint"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of text."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A table of words: some rows, each with one cell per column.
+
+    `numeric` says which columns are set to the right.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The names along one edge of a grid, e.g. of its queries, with their positions."""
+
+    name: str
+    labels: tuple[str, ...]
+    positions: tuple[int, ...] | None = None
+
+    def heading(self, i: int) -> str:
+        """Return position and label of place `i`: "1 is"."""
+        return self.labels[i] if self.positions is None else f"{self.positions[i]} {self.labels[i]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A matrix of numbers with named rows and columns.
+
+    `hidden` marks cells that no number belongs in; `tinted` says which columns hold weights.
+    """
+
+    step: str
+    title: str
+    rows: Band
+    columns: Band
+    values: tuple[tuple[float, ...], ...]
+    head: int | None = None
+    hidden: tuple[tuple[bool, ...], ...] | None = None
+    tinted: frozenset[int] = frozenset()
+    whole: bool = False  # whole numbers, shown without decimals
+
+    def is_hidden(self, row: int, column: int) -> bool:
+        """Return whether a cell holds no number."""
+        return self.hidden is not None and self.hidden[row][column]
+
+
+Part = Line | Listing | Grid

@@ -1,0 +1,165 @@
+"""Parts as Rich tables, in column blocks so that no number is cut or lost."""
+
+from collections.abc import Iterable, Iterator
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from attnscope.views.look import Look
+from attnscope.views.parts import Grid, Line, Listing, Part, Tone
+from attnscope.views.style import HIDDEN, number, tint
+
+_TONES = {
+    Tone.PLAIN: "",
+    Tone.HEADING: "bold",
+    Tone.GOOD: "green",
+    Tone.WARNING: "bold yellow",
+    Tone.HINT: "dim",
+}
+_HEADER = "bold"
+_GAP = 1  # columns of padding between cells
+
+
+def render(parts: Iterable[Part], look: Look) -> tuple[RenderableType, int]:
+    """Return everything as one renderable, and the width it needs: more than asked if a number is."""
+    drawn = [piece for part in parts for piece in _draw(part, look)]
+    needed = max((width for _, width in drawn), default=0)
+    return Group(*(piece for piece, _ in drawn)), max(look.width, needed)
+
+
+def _draw(part: Part, look: Look) -> Iterator[tuple[RenderableType, int]]:
+    if isinstance(part, Line):
+        yield _wrapped(Text(part.text, style=_TONES[part.tone]), look.width), 0
+    elif isinstance(part, Listing):
+        yield from _listing(part, look)
+    else:
+        yield from _grid(part, look)
+
+
+def _wrapped(text: Text, width: int) -> RenderableType:
+    """Keep a text within the width that was asked, also where a table needs more."""
+    return Padding(text, 0, expand=False) if cell_len(text.plain) <= width else _Narrow(text, width)
+
+
+class _Narrow:
+    def __init__(self, text: Text, width: int) -> None:
+        self.text, self.width = text, width
+
+    def __rich_console__(self, console: object, options: object) -> Iterator[Text]:
+        from rich.console import Console
+
+        assert isinstance(console, Console)
+        yield from self.text.wrap(console, self.width, overflow="fold")
+
+
+def _listing(part: Listing, look: Look) -> Iterator[tuple[RenderableType, int]]:
+    widths = _fitted(
+        [
+            max([_longest_word(name), *(cell_len(row[i]) for row in part.rows)])
+            for i, name in enumerate(part.columns)
+        ],
+        [
+            max([cell_len(row[i]) for row in part.rows] or [0]) if part.numeric[i] else 4
+            for i in range(len(part.columns))
+        ],
+        look.width,
+    )
+    table = _table()
+    for name, numeric, width in zip(part.columns, part.numeric, widths, strict=True):
+        _column(table, name, width, numeric=numeric)
+    for row in part.rows:
+        table.add_row(*(Text(cell) for cell in row))
+    yield _title(part.title, look), 0
+    yield table, sum(widths) + _GAP * len(widths)
+
+
+def _longest_word(name: str) -> int:
+    return max(cell_len(word) for word in name.split())
+
+
+def _fitted(wanted: list[int], least: list[int], width: int) -> list[int]:
+    """Narrow the widest columns, one cell at a time, until all fit or none can give more."""
+    widths = list(wanted)
+    while sum(widths) + _GAP * len(widths) > width:
+        loose = [i for i in range(len(widths)) if widths[i] > least[i]]
+        if not loose:
+            break
+        widths[max(loose, key=lambda i: widths[i])] -= 1
+    return widths
+
+
+def _grid(part: Grid, look: Look) -> Iterator[tuple[RenderableType, int]]:
+    cells = [[_cell(part, row, column, look) for column in range(len(part.columns.labels))]
+             for row in range(len(part.rows.labels))]
+    names = [part.rows.heading(i) for i in range(len(part.rows.labels))]
+    name_width = max(cell_len(name) for name in [*names, part.rows.name])
+    name_width = min(name_width, max(4, look.width // 3))
+    yield _title(_grid_title(part), look), 0
+    for start, end, widths in _blocks(part, cells, look.width - name_width - _GAP):
+        if (start, end) != (0, len(part.columns.labels)):
+            block = f"{part.columns.name}s {start}–{end - 1} of {len(part.columns.labels)}"
+            yield _wrapped(Text(block, style="dim italic"), look.width), 0
+        table = _table()
+        _column(table, part.rows.name, name_width, numeric=False)
+        for column, width in zip(range(start, end), widths, strict=True):
+            _column(table, part.columns.heading(column), width, numeric=True)
+        for name, row in zip(names, cells, strict=True):
+            table.add_row(Text(name), *row[start:end])
+        yield table, name_width + sum(widths) + _GAP * (len(widths) + 1)
+
+
+def _grid_title(part: Grid) -> str:
+    return part.title if part.head is None else f"{part.title} · head {part.head}"
+
+
+def _blocks(
+    part: Grid, cells: list[list[Text]], width: int
+) -> Iterator[tuple[int, int, list[int]]]:
+    """Split the columns into blocks that fit; a column is as wide as its widest number."""
+    headings = [part.columns.heading(i) for i in range(len(part.columns.labels))]
+    start, widths = 0, list[int]()
+    for column, heading in enumerate(headings):
+        numbers = max((row[column].cell_len for row in cells), default=0)
+        # a heading may fold to two lines or more, a number may not
+        wide = max(numbers, min(cell_len(heading), 7))
+        if widths and sum(widths) + wide + _GAP * (len(widths) + 1) > width:
+            yield start, column, widths
+            start, widths = column, []
+        widths.append(wide)
+    yield start, len(headings), widths
+
+
+def _cell(part: Grid, row: int, column: int, look: Look) -> Text:
+    if part.is_hidden(row, column):
+        return Text(HIDDEN, style="dim")
+    value = part.values[row][column]
+    text = str(int(value)) if part.whole else number(value, look.precision)
+    colour = tint(value) if column in part.tinted else None
+    if colour is None:
+        return Text(text)
+    (red, green, blue), dark_text = colour
+    ink = "black" if dark_text else "white"
+    return Text(text, style=Style.parse(f"{ink} on rgb({red},{green},{blue})"))
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False)
+
+
+def _column(table: Table, name: str, width: int, *, numeric: bool) -> None:
+    table.add_column(
+        Text(name, style=_HEADER),
+        justify="right" if numeric else "left",
+        width=width,
+        overflow="fold",
+        vertical="top",
+    )
+
+
+def _title(title: str, look: Look) -> RenderableType:
+    return Group(Text(""), _wrapped(Text(title, style="bold cyan"), look.width))

@@ -56,6 +56,13 @@ class Steps:
     mask_steps: MaskSteps | None
 
 
+def find_method(name: str) -> MaskMethod:
+    """Return the mask method called `name`. Raises: OptionError."""
+    if name not in list(MaskMethod):
+        raise OptionError(f"unknown mask method {name!r}", f"Give one of {', '.join(MaskMethod)}")
+    return MaskMethod(name)
+
+
 def compute(call: AttentionCall, method: MaskMethod = MaskMethod.NEG_INF) -> Steps:
     """Compute every step of a call.
 
@@ -86,6 +93,11 @@ def compute(call: AttentionCall, method: MaskMethod = MaskMethod.NEG_INF) -> Ste
         row_logsumexp(logits, call.sinks),
         mask_steps,
     )
+
+
+def attention_context(call: AttentionCall) -> Tensor:
+    """Return only the context of a call: (heads, queries, d_value)."""
+    return compute(call).context
 
 
 def visible(call: AttentionCall, rows: slice = ALL, keys: slice = ALL) -> Tensor:

@@ -37,16 +37,16 @@ class Mask:
             return other
         if other is EVERYTHING:
             return self
-        return Mask(f"{self.name} and {other.name}", lambda q, k: self.rule(q, k) & other.rule(q, k))
+        return Mask(
+            f"{self.name} and {other.name}", lambda q, k: self.rule(q, k) & other.rule(q, k)
+        )
 
     def __or__(self, other: "Mask") -> "Mask":
         return Mask(f"{self.name} or {other.name}", lambda q, k: self.rule(q, k) | other.rule(q, k))
 
 
 def _everything(query: Tensor, key: Tensor) -> Tensor:
-    return torch.ones((), dtype=torch.bool, device=key.device).expand(
-        torch.broadcast_shapes(query.shape, key.shape)
-    )
+    return torch.ones((), dtype=torch.bool, device=key.device).expand(len(query), key.shape[-1])
 
 
 def _causal(query: Tensor, key: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ def entropy(weights: Tensor) -> Tensor:
     Shapes: (..., queries, keys) -> (..., queries). Units: nats. A weight of 0 adds 0.
     """
     wide = weights.float() if weights.dtype.itemsize < 4 else weights
-    return torch.special.entr(wide).sum(dim=-1)
+    surprise: Tensor = torch.special.entr(wide)
+    return surprise.sum(dim=-1)
 
 
 def strongest(weights: Tensor, seen: Tensor, most: int) -> tuple[Tensor, Tensor]:

@@ -72,8 +72,8 @@ def _underflow(result: AttentionResult, queries: Sequence[str]) -> Iterator[str]
         head, row = _first(gone)
         yield (
             f"{count} row {'sum underflows' if count == 1 else 'sums underflow'} to 0 in "
-            f"{str(result.weights.dtype)[6:]}, so 0/0 is NaN: the first in head {head}, query {row} "
-            f"{queries[row]}; --mask-method neg-inf does not divide by them"
+            f"{str(result.weights.dtype)[6:]}, so 0/0 is NaN: the first in head {head}, "
+            f"query {row} {queries[row]}; --mask-method neg-inf does not divide by them"
         )
 
 

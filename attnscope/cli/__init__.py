@@ -1,5 +1,6 @@
 """The command line: joins one source to one view, and is the only error boundary."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -33,7 +34,9 @@ def _root(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001  typer calls _version
         bool,
-        typer.Option("--version", "-V", help="Print the version.", callback=_version, is_eager=True),
+        typer.Option(
+            "--version", "-V", help="Print the version.", callback=_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """See what attention does, number by number: tokens, omegas, weights, context vectors."""
@@ -92,10 +95,8 @@ def _program(error: typer.TyperException) -> str:
 
 def _forget_stdout() -> None:
     """Point standard output at nothing, so that the flush at exit does not fail again."""
-    try:
+    with contextlib.suppress(OSError, ValueError):  # not a real file, as under a test
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):  # not a real file, as under a test
-        pass
 
 
 _register()

@@ -59,7 +59,7 @@ class Dtype(StrEnum):
     FLOAT16 = "float16"
 
 
-def _option(*names: str, help: str, **more: object) -> object:  # noqa: A002
+def _option(*names: str, help: str, **more: object) -> object:
     return typer.Option(*names, help=help, show_default=False, **more)  # type: ignore[arg-type]
 
 

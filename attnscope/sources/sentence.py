@@ -3,14 +3,20 @@
 import torch
 
 from attnscope.attention.device import check_bytes, check_fits, find_device, find_dtype
-from attnscope.attention.engine import MaskMethod
+from attnscope.attention.engine import find_method
 from attnscope.attention.masks import CAUSAL, EVERYTHING
 from attnscope.attention.projections import draw_embeddings, draw_projections
 from attnscope.attention.result import attend
 from attnscope.attention.warnings import warnings_of
 from attnscope.errors import OptionError
 from attnscope.run import Axis, Inputs, Run, Settings, axis_of_positions, axis_of_tokens
-from attnscope.sources.options import D_VALUE, VOCABULARY_SIZE, Align, SentenceOptions, causal_offset
+from attnscope.sources.options import (
+    D_VALUE,
+    VOCABULARY_SIZE,
+    Align,
+    SentenceOptions,
+    causal_offset,
+)
 from attnscope.sources.provenance import provenance
 from attnscope.text.tokens import Tokens
 
@@ -79,7 +85,7 @@ def _run(
             mask=CAUSAL if options.causal else EVERYTHING,
             query_offset=offset,
         )
-        result = attend(call, MaskMethod(options.mask_method))
+        result = attend(call, find_method(options.mask_method))
     settings = Settings(
         source="sentence",
         variant=variant_of(options.heads, queries is not keys, options.causal),
@@ -153,5 +159,3 @@ def _check_size(options: SentenceOptions, rows: int, queries: int, keys: int) ->
         f"{options.heads} heads of {options.d_model} × {width} projections",
     )
     check_fits(options.heads, queries, keys, find_dtype(options.dtype))
-
-

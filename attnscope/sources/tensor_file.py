@@ -81,7 +81,9 @@ def _read_json(path: Path, name: str) -> dict[str, Tensor]:
             "Give a complete file",
         ) from None
     except RecursionError:
-        raise TensorError(f"tensor file {name} is nested too deeply", "Use at most 4 axes") from None
+        raise TensorError(
+            f"tensor file {name} is nested too deeply", "Use at most 4 axes"
+        ) from None
     if not isinstance(data, dict):
         raise TensorError(
             f"tensor file {name} holds {type(data).__name__}, not an object",
@@ -116,12 +118,15 @@ def _read_npz(path: Path, name: str) -> dict[str, Tensor]:
     return {entry: _from_array(array, entry, name) for entry, array in arrays.items()}
 
 
-def _from_array(array: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]", entry: str, name: str) -> Tensor:
+def _from_array(
+    array: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]", entry: str, name: str
+) -> Tensor:
     try:
         return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))
     except TypeError:
         raise TensorError(
-            f"{visible(entry)} in {name} holds {array.dtype}, not numbers", "Give an array of numbers"
+            f"{visible(entry)} in {name} holds {array.dtype}, not numbers",
+            "Give an array of numbers",
         ) from None
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.device import check_fits, find_device, find_dtype
-from attnscope.attention.engine import MaskMethod
+from attnscope.attention.engine import find_method
 from attnscope.attention.masks import CAUSAL, EVERYTHING, Mask, from_tensor, split_additive
 from attnscope.attention.result import attend
 from attnscope.attention.warnings import warnings_of
@@ -45,7 +45,7 @@ def run_tensors(path: Path, options: TensorOptions) -> Run:
     check_fits(call.heads, call.queries, call.keys, dtype)
     call = _moved(call, device)
     with torch.no_grad():
-        result = attend(call, MaskMethod(options.mask_method))
+        result = attend(call, find_method(options.mask_method))
     queries = axis_of_positions("q", call.queries)
     keys = axis_of_positions("k", call.keys)
     unequal = call.queries != call.keys
@@ -175,9 +175,10 @@ def _number(tensors: dict[str, Tensor], entry: str) -> float | None:
         raise ShapeError(f"{entry} has shape {tuple(tensor.shape)}", "Give one number")
     number = float(tensor)
     if not torch.isfinite(torch.tensor(number)) or (entry == "softcap" and number <= 0):
-        raise TensorError(f"{entry} is {number}", "Give a finite number" + (
-            " above 0" if entry == "softcap" else ""
-        ))
+        raise TensorError(
+            f"{entry} is {number}",
+            "Give a finite number" + (" above 0" if entry == "softcap" else ""),
+        )
     return number
 
 
@@ -204,5 +205,3 @@ def _moved(call: AttentionCall, device: torch.device) -> AttentionCall:
         sinks=None if call.sinks is None else call.sinks.to(device),
         query_offset=call.query_offset,
     )
-
-

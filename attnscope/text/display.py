@@ -42,7 +42,9 @@ def _picture(match: re.Match[str]) -> str:
 
 
 def _json_escape(character: str) -> str:
-    if character in "\n\r\t " or len(character) > 1:  # only ever between values: inside strings JSON escapes them
+    if (
+        character in "\n\r\t " or len(character) > 1
+    ):  # only ever between values: inside strings JSON escapes them
         return character
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))

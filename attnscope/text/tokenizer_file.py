@@ -29,16 +29,15 @@ def load_tokenizer(path: Path) -> TextTokenizer:
     model = _checked_model(settings, name)
     notes = _switch_off_cutting(settings)
     byte_level = _keep_whole_spans(settings)
-    tokenizer = guarded(
-        lambda: Tokenizer.from_buffer(orjson.dumps(settings)), f"tokenizer {name}"
-    )
+    tokenizer = guarded(lambda: Tokenizer.from_buffer(orjson.dumps(settings)), f"tokenizer {name}")
     return TextTokenizer(
         tokenizer,
         "file",
         str(file),
         unknown_ids=_unknown_ids(model, tokenizer),
         special_ids=frozenset(
-            token_id for token_id, added in tokenizer.get_added_tokens_decoder().items()
+            token_id
+            for token_id, added in tokenizer.get_added_tokens_decoder().items()
             if added.special
         ),
         byte_level=byte_level,
@@ -152,8 +151,6 @@ def _parts(settings: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _unknown_ids(model: dict[str, Any], tokenizer: Tokenizer) -> frozenset[int]:
     unknown = model.get("unk_token")
-    if isinstance(unknown, str):
-        unknown_id = tokenizer.token_to_id(unknown)
-    else:
-        unknown_id = model.get("unk_id")
+    named = isinstance(unknown, str)
+    unknown_id = tokenizer.token_to_id(unknown) if named else model.get("unk_id")
     return frozenset({unknown_id} if isinstance(unknown_id, int) else ())

@@ -6,18 +6,26 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attnscope.views.look import SUMMARY_ABOVE, Look
-from attnscope.views.parts import Grid, Line, Listing, Part, Tone
+from attnscope.views.parts import Grid, Line, Listing, Pair, Part, Tone
 from attnscope.views.run_parts import matrices_of_result
 from attnscope.views.style import gap
 
 if TYPE_CHECKING:
     from attnscope.compare import Comparison
 
-# The steps each method goes through after the omegas, which both share.
-_STEPS = {
-    "neg-inf": ("scaled", "weights", "context"),
-    "renormalize": ("unmasked", "masked", "row-sums", "weights", "context"),
-}
+# The steps each method goes through after the omegas, which both share, in lines of a picture:
+# what stands in one line is the same step in both methods.
+_STEPS = (
+    ("omegas", "omegas"),
+    ("mask", "mask"),
+    ("scaled", "unmasked"),
+    (None, "masked"),
+    (None, "row-sums"),
+    ("weights", "weights"),
+    ("context", "context"),
+)
+_SHARED = ("omegas", "mask")
+_DEFAULT = ("omegas", "scaled", "unmasked", "masked", "row-sums", "weights", "context")
 
 
 def parts_of_comparison(comparison: "Comparison", look: Look) -> Iterator[Part]:
@@ -34,24 +42,32 @@ def parts_of_comparison(comparison: "Comparison", look: Look) -> Iterator[Part]:
 
 
 def _steps(comparison: "Comparison", look: Look) -> Iterator[Part]:
-    first = comparison.results[0]
-    shared = look if look.show else dataclasses.replace(look, show=("omegas",))
-    shared_only = tuple(s for s in shared.show if s not in {n for v in _STEPS.values() for n in v})
-    if shared_only:
-        yield from matrices_of_result(
-            comparison.run, first, dataclasses.replace(look, show=shared_only)
-        )
-    for result in comparison.results:
-        steps = _STEPS[str(result.method)]
-        if look.show:
-            steps = tuple(step for step in steps if step in look.show)
-        if not steps:
-            continue
-        own = dataclasses.replace(look, show=steps)
-        for part in matrices_of_result(comparison.run, result, own):
-            if isinstance(part, Grid):
-                title = f"{result.method}: {part.title}"
-                yield dataclasses.replace(part, title=title, step=f"{result.method}/{part.step}")
+    own = look if look.show else dataclasses.replace(look, show=_DEFAULT)
+    sides = {
+        str(result.method): {
+            (grid.step, grid.head): grid
+            for grid in matrices_of_result(comparison.run, result, own)
+            if isinstance(grid, Grid)
+        }
+        for result in comparison.results
+    }
+    for head in look.heads(comparison.run.settings.heads):
+        for steps in _STEPS:
+            grids: list[Grid | None] = [None, None]
+            for side, (method, step) in enumerate(
+                zip(("neg-inf", "renormalize"), steps, strict=True)
+            ):
+                grid = sides.get(method, {}).get((step or "", head))
+                if grid is not None:
+                    grids[side] = grid if step in _SHARED else _named(grid, method)
+            if steps[0] in _SHARED:
+                grids = [grids[0] or grids[1], None]
+            if grids != [None, None]:
+                yield Pair(grids[0], grids[1])
+
+
+def _named(grid: Grid, method: str) -> Grid:
+    return dataclasses.replace(grid, title=f"{method}: {grid.title}", step=f"{method}/{grid.step}")
 
 
 def _costs(comparison: "Comparison") -> Listing:

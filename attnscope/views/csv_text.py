@@ -5,7 +5,7 @@ import io
 import math
 from collections.abc import Iterable
 
-from attnscope.views.parts import Grid, Listing, Part
+from attnscope.views.parts import Grid, Listing, Pair, Part
 
 HEADER = (
     "step", "head", "row_kind", "row", "row_label", "column_kind", "column", "column_label", "value"
@@ -22,6 +22,7 @@ def render(parts: Iterable[Part]) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     everything = list(parts)
     grids = [part for part in everything if isinstance(part, Grid)]
+    grids += [grid for part in everything if isinstance(part, Pair) for grid in part.grids]
     if grids:
         writer.writerow(HEADER)
         for grid in grids:

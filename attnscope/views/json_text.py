@@ -106,7 +106,7 @@ def run_document(run: Run, look: Look) -> dict[str, Any]:
     ]
     if look.shows("concatenation", default=True):
         document["concatenated_context"] = _concatenation(run, look)
-    document["agreement"] = [_agreement(result) for result in run.layers][0]
+    document["agreement"] = _agreement(run.layers[0])
     document["warnings"] = list(run.warnings)
     return {**document, "notes": list(run.notes), "provenance": run.provenance}
 
@@ -171,9 +171,7 @@ def _vocabulary(tokens: Tokens) -> dict[str, Any]:
     }
 
 
-def _head(
-    run: Run, result: "AttentionResult", layer: int, head: int, look: Look
-) -> dict[str, Any]:
+def _head(run: Run, result: "AttentionResult", layer: int, head: int, look: Look) -> dict[str, Any]:
     call, steps = result.call, result.steps
     rows = list(look.rows(call.queries))
     key_head = call.key_head(head)
@@ -197,7 +195,9 @@ def _head(
     arrays["entropy"] = result.entropy[head][rows]
     arrays["logsumexp"] = steps.logsumexp[head][rows]
     # −inf where the mask hides, and for a row that sees nothing, is no accident and not counted
-    counted = [arrays[name] for name in arrays if name not in ("mask", "scaled_scores", "logsumexp")]
+    counted = [
+        arrays[name] for name in arrays if name not in ("mask", "scaled_scores", "logsumexp")
+    ]
     shown = {
         name: _array(array)
         for name, array in arrays.items()

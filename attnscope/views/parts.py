@@ -70,4 +70,17 @@ class Grid:
         return self.hidden is not None and self.hidden[row][column]
 
 
-Part = Line | Listing | Grid
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two grids that say the same step in two ways, shown side by side where there is room."""
+
+    left: Grid | None
+    right: Grid | None
+
+    @property
+    def grids(self) -> tuple[Grid, ...]:
+        """The grids that are there."""
+        return tuple(side for side in (self.left, self.right) if side is not None)
+
+
+Part = Line | Listing | Grid | Pair

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from attnscope.views.look import Look
-from attnscope.views.parts import Grid, Line, Listing, Part
+from attnscope.views.parts import Grid, Line, Listing, Pair, Part
 from attnscope.views.style import number
 
 
@@ -20,18 +20,18 @@ def _lines(part: Part, look: Look) -> Iterator[str]:
             cells = zip(part.columns, row, strict=True)
             yield f"{part.title}: " + ", ".join(f"{name} {cell}" for name, cell in cells if cell)
     else:
-        yield from _grid_lines(part, look)
+        for grid in part.grids if isinstance(part, Pair) else (part,):
+            yield from _grid_lines(grid, look)
 
 
 def _grid_lines(part: Grid, look: Look) -> Iterator[str]:
-    head = "" if part.head is None else f", head {part.head}"
     for row in range(len(part.rows.labels)):
         cells = [
             f"{part.columns.heading(column)} {_shown(part, row, column, look)}"
             for column in range(len(part.columns.labels))
         ]
         name = f"{part.rows.name} {part.rows.heading(row)}"
-        yield f"{part.title}{head}, {name}: {', '.join(cells)}"
+        yield f"{part.title}, {name}: {', '.join(cells)}"
 
 
 def _shown(part: Grid, row: int, column: int, look: Look) -> str:

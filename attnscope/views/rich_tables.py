@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attnscope.views.look import Look
-from attnscope.views.parts import Grid, Line, Listing, Part, Tone
+from attnscope.views.parts import Grid, Line, Listing, Pair, Part, Tone
 from attnscope.views.style import HIDDEN, number, tint
 
 _TONES = {
@@ -22,11 +22,12 @@ _TONES = {
     Tone.HINT: "dim",
 }
 _HEADER = "bold"
-_GAP = 1  # columns of padding between cells
+_GAP = 2  # between cells: one of padding, one that the box has for a rule
+_BESIDE = 4  # between two tables that stand side by side
 
 
 def render(parts: Iterable[Part], look: Look) -> tuple[RenderableType, int]:
-    """Return everything as one renderable, and the width it needs: more than asked if a number is."""
+    """Return everything as one renderable, and its width: more than asked if one number is."""
     drawn = [piece for part in parts for piece in _draw(part, look)]
     needed = max((width for _, width in drawn), default=0)
     return Group(*(piece for piece, _ in drawn)), max(look.width, needed)
@@ -37,6 +38,8 @@ def _draw(part: Part, look: Look) -> Iterator[tuple[RenderableType, int]]:
         yield _wrapped(Text(part.text, style=_TONES[part.tone]), look.width), 0
     elif isinstance(part, Listing):
         yield from _listing(part, look)
+    elif isinstance(part, Pair):
+        yield from _pair(part, look)
     else:
         yield from _grid(part, look)
 
@@ -75,7 +78,7 @@ def _listing(part: Listing, look: Look) -> Iterator[tuple[RenderableType, int]]:
     for row in part.rows:
         table.add_row(*(Text(cell) for cell in row))
     yield _title(part.title, look), 0
-    yield table, sum(widths) + _GAP * len(widths)
+    yield table, sum(widths) + _GAP * (len(widths) - 1)
 
 
 def _longest_word(name: str) -> int:
@@ -85,7 +88,7 @@ def _longest_word(name: str) -> int:
 def _fitted(wanted: list[int], least: list[int], width: int) -> list[int]:
     """Narrow the widest columns, one cell at a time, until all fit or none can give more."""
     widths = list(wanted)
-    while sum(widths) + _GAP * len(widths) > width:
+    while sum(widths) + _GAP * (len(widths) - 1) > width:
         loose = [i for i in range(len(widths)) if widths[i] > least[i]]
         if not loose:
             break
@@ -94,15 +97,17 @@ def _fitted(wanted: list[int], least: list[int], width: int) -> list[int]:
 
 
 def _grid(part: Grid, look: Look) -> Iterator[tuple[RenderableType, int]]:
-    cells = [[_cell(part, row, column, look) for column in range(len(part.columns.labels))]
-             for row in range(len(part.rows.labels))]
+    cells = [
+        [_cell(part, row, column, look) for column in range(len(part.columns.labels))]
+        for row in range(len(part.rows.labels))
+    ]
     names = [part.rows.heading(i) for i in range(len(part.rows.labels))]
-    name_width = max(cell_len(name) for name in [*names, part.rows.name])
-    name_width = min(name_width, max(4, look.width // 3))
-    yield _title(_grid_title(part), look), 0
-    for start, end, widths in _blocks(part, cells, look.width - name_width - _GAP):
+    name_width = _name_width([*names, part.rows.name], cells, look.width)
+    yield _title(part.title, look), 0
+    heading_width = 7 if look.width < 80 else 10
+    for start, end, widths in _blocks(part, cells, look.width - name_width, heading_width):
         if (start, end) != (0, len(part.columns.labels)):
-            block = f"{part.columns.name}s {start}–{end - 1} of {len(part.columns.labels)}"
+            block = _block_name(part, start, end)
             yield _wrapped(Text(block, style="dim italic"), look.width), 0
         table = _table()
         _column(table, part.rows.name, name_width, numeric=False)
@@ -110,15 +115,24 @@ def _grid(part: Grid, look: Look) -> Iterator[tuple[RenderableType, int]]:
             _column(table, part.columns.heading(column), width, numeric=True)
         for name, row in zip(names, cells, strict=True):
             table.add_row(Text(name), *row[start:end])
-        yield table, name_width + sum(widths) + _GAP * (len(widths) + 1)
+        yield table, name_width + sum(widths) + _GAP * len(widths)
 
 
-def _grid_title(part: Grid) -> str:
-    return part.title if part.head is None else f"{part.title} · head {part.head}"
+def _name_width(names: list[str], cells: list[list[Text]], width: int) -> int:
+    """Return the width of row names: a third at most, on a narrow screen what one number leaves."""
+    most = width // 3
+    if width < 60:
+        most = max(most, width - _GAP - max(cell.cell_len for row in cells for cell in row))
+    return min(max(cell_len(name) for name in names), max(4, most))
+
+
+def _block_name(part: Grid, start: int, end: int) -> str:
+    which = f" {start}" if end == start + 1 else f"s {start}–{end - 1}"
+    return f"{part.columns.name}{which} of {len(part.columns.labels)}"
 
 
 def _blocks(
-    part: Grid, cells: list[list[Text]], width: int
+    part: Grid, cells: list[list[Text]], width: int, heading_width: int
 ) -> Iterator[tuple[int, int, list[int]]]:
     """Split the columns into blocks that fit; a column is as wide as its widest number."""
     headings = [part.columns.heading(i) for i in range(len(part.columns.labels))]
@@ -126,12 +140,27 @@ def _blocks(
     for column, heading in enumerate(headings):
         numbers = max((row[column].cell_len for row in cells), default=0)
         # a heading may fold to two lines or more, a number may not
-        wide = max(numbers, min(cell_len(heading), 7))
+        wide = max(numbers, min(cell_len(heading), heading_width))
         if widths and sum(widths) + wide + _GAP * (len(widths) + 1) > width:
             yield start, column, widths
             start, widths = column, []
         widths.append(wide)
     yield start, len(headings), widths
+
+
+def _pair(part: Pair, look: Look) -> Iterator[tuple[RenderableType, int]]:
+    """Draw two grids side by side if both fit whole, else one below the other."""
+    sides = [
+        list(_grid(side, look)) if side is not None else [] for side in (part.left, part.right)
+    ]
+    widths = [max((width for _, width in side), default=0) for side in sides]
+    whole = all(len(side) <= 2 for side in sides)  # a title and one block
+    if not whole or sum(widths) + _BESIDE > look.width:
+        yield from (piece for side in sides for piece in side)
+        return
+    beside = Table.grid(padding=(0, _BESIDE, 0, 0))
+    beside.add_row(*(Group(*(piece for piece, _ in side)) for side in sides if side))
+    yield beside, sum(widths) + _BESIDE
 
 
 def _cell(part: Grid, row: int, column: int, look: Look) -> Text:
@@ -148,7 +177,7 @@ def _cell(part: Grid, row: int, column: int, look: Look) -> Text:
 
 
 def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False)
+    return Table(box=box.SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), pad_edge=False, show_edge=False)
 
 
 def _column(table: Table, name: str, width: int, *, numeric: bool) -> None:

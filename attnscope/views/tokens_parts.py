@@ -12,8 +12,8 @@ def parts_of_tokens(
 ) -> Listing:
     """Return one row per token, or per token at `positions`."""
     marked = any(tokens.special) or any(tokens.unknown)
-    columns = ("position", "token", "id", "span", "text")
-    numeric = (True, False, True, True, False)
+    columns: tuple[str, ...] = ("position", "token", "id", "span", "text")
+    numeric: tuple[bool, ...] = (True, False, True, True, False)
     if marked:
         columns, numeric = (*columns, "mark"), (*numeric, False)
     rows = []

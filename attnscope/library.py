@@ -1,0 +1,80 @@
+"""The library's front door: what the command line does, as functions."""
+
+from pathlib import Path
+
+from attnscope.errors import OptionError
+from attnscope.run import Run
+from attnscope.sources.options import D_KEY, D_MODEL, SEED, Align, SentenceOptions
+from attnscope.sources.sentence import run_tokens
+from attnscope.sources.tensors import TensorOptions, run_tensors
+from attnscope.text.display import visible
+from attnscope.text.tokenizer_file import load_tokenizer
+from attnscope.text.words import build_tokenizer
+from attnscope.views.json_text import render_run
+from attnscope.views.look import Look
+
+
+def run_sentence(
+    text: str,
+    *,
+    heads: int = 1,
+    cross: str | None = None,
+    causal: bool = False,
+    align: str | None = None,
+    mask_method: str = "neg-inf",
+    d_model: int = D_MODEL,
+    d_key: int = D_KEY,
+    d_value: int | None = None,
+    vocabulary_size: int | None = None,
+    seed: int = SEED,
+    tokenizer: str | Path | None = None,
+    keep_punctuation: bool = False,
+    device: str = "cpu",
+    dtype: str = "float32",
+) -> Run:
+    """Run a sentence through attention with seeded weights and return every number.
+
+    `cross` is a second text for keys and values; `tokenizer` a tokenizer.json or its folder;
+    the rest as on the command line.
+
+    Raises: AttnscopeError, with a message for the person who gave the value.
+    """
+    options = SentenceOptions(
+        heads, causal, _align(align), d_model, d_key, d_value,
+        vocabulary_size, seed, mask_method, device, dtype,
+    )  # fmt: skip
+    cutter = (
+        build_tokenizer("\n".join([text, cross or ""]), keep_punctuation=keep_punctuation)
+        if tokenizer is None
+        else load_tokenizer(Path(tokenizer))
+    )
+    keys = None if cross is None else cutter.tokens(cross)
+    return run_tokens(cutter.tokens(text), options, keys=keys)
+
+
+def run_qkv(
+    path: str | Path,
+    *,
+    causal: bool = False,
+    align: str | None = None,
+    mask_method: str = "neg-inf",
+    device: str = "cpu",
+    dtype: str | None = None,
+) -> Run:
+    """Run query, key and value from a .json, .npz or .safetensors file through attention.
+
+    Raises: AttnscopeError, naming the entry and the numbers that do not fit.
+    """
+    options = TensorOptions(causal, _align(align), mask_method, device, dtype)
+    return run_tensors(Path(path), options)
+
+
+def _align(name: str | None) -> Align | None:
+    if name is None or name in list(Align):
+        return None if name is None else Align(name)
+    raise OptionError(f'unknown align "{visible(name)}"', f"Give one of {', '.join(Align)}")
+
+
+def to_json(run: Run) -> str:
+    """Return a run as the JSON document that `attnscope run --json` prints."""
+    return render_run(run, Look())

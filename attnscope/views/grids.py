@@ -1,0 +1,52 @@
+"""Matrices of a Run as grids."""
+
+from typing import TYPE_CHECKING
+
+from attnscope.run import Axis
+from attnscope.views.parts import Band, Grid
+from attnscope.views.style import STEPS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def band(name: str, axis: Axis, positions: tuple[int, ...] | None = None) -> Band:
+    """Return the tokens of an axis, or those at some positions, as the names along an edge."""
+    if positions is None:
+        positions = tuple(range(len(axis)))
+    return Band(name, tuple(axis.labels[i] for i in positions), positions)
+
+
+def dimensions(letter: str, width: int) -> Band:
+    """Return the numbers of a vector as the names along an edge: q0, q1, …"""
+    return Band("value", tuple(f"{letter}{i}" for i in range(width)))
+
+
+def weights_grid(
+    step: str, rows: Band, columns: Band, tensor: "Tensor", head: int, seen: "Tensor | None"
+) -> Grid:
+    """Return a matrix of weights: coloured, and hidden where `seen` is False."""
+    return grid(step, STEPS[step], rows, columns, tensor, head, seen=seen, tinted=True)
+
+
+def grid(
+    step: str,
+    title: str,
+    rows: Band,
+    columns: Band,
+    tensor: "Tensor",
+    head: int | None = None,
+    *,
+    seen: "Tensor | None" = None,
+    tinted: bool = False,
+    whole: bool = False,
+) -> Grid:
+    """Return rows of a matrix as a grid, those at the positions of the `rows` band."""
+    picked = tensor if rows.positions is None else tensor[list(rows.positions)]
+    hidden = None
+    if seen is not None:
+        shown = seen if rows.positions is None else seen[list(rows.positions)]
+        hidden = tuple(tuple(row) for row in (~shown).tolist())
+    values = tuple(tuple(row) for row in picked.tolist())
+    tints = frozenset(range(len(columns.labels))) if tinted else frozenset[int]()
+    return Grid(step, title, rows, columns, values, head, hidden, tints, whole)

@@ -1,0 +1,78 @@
+"""One query at a time, number by number."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attnscope.run import Run
+from attnscope.views.grids import band, dimensions, grid
+from attnscope.views.look import Look
+from attnscope.views.parts import Band, Grid
+from attnscope.views.style import number
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnscope.attention.result import AttentionResult
+
+
+def walks_of_result(run: Run, result: "AttentionResult", look: Look) -> Iterator[Grid]:
+    """One query at a time, key by key: everything that leads to its context vector."""
+    for head in look.heads(result.call.heads):
+        for row in look.rows(len(run.queries)):
+            yield from _walk(run, result, head, row)
+
+
+def _walk(run: Run, result: "AttentionResult", head: int, row: int) -> Iterator[Grid]:
+    call = result.call
+    key_head = call.key_head(head)
+    query = band("query", run.queries, (row,))
+    name = f"query {query.heading(0)}"
+    widths = dimensions("q", call.query.shape[2])
+    yield grid("queries", f"{name}: q = x·W_query", query, widths, call.query[head], head)
+    seen = result.visible[head][row].tolist()
+    columns: list[tuple[str, list[float], bool]] = [
+        *_columns("k", call.key[key_head]),
+        ("ω = q·k", result.scores[head][row].tolist(), False),
+        ("scaled", result.steps.scaled[head][row].tolist(), result.mask_steps is None),
+    ]
+    if result.mask_steps is not None:
+        columns.append(("softmax", result.mask_steps.unmasked[head][row].tolist(), False))
+        columns.append(("masked", result.mask_steps.masked[head][row].tolist(), True))
+    weight_column = len(columns)
+    columns.append(("weight", result.weights[head][row].tolist(), True))
+    title = f"{name}: every key, scaled = {number(call.scale, 4)}·ω"
+    yield _walk_grid(title, run, head, columns, seen, weight_column)
+    values = _columns("v", call.value[key_head])
+    yield _walk_grid(f"{name}: the values, v = x·W_value", run, head, values, seen)
+    if result.mask_steps is not None:
+        sums = result.mask_steps.row_sums[head][:, None]
+        yield grid("row-sums", f"{name}: row sum", query, Band("sum", ("row sum",)), sums, head)
+    widths = dimensions("z", result.context.shape[2])
+    title = f"{name}: context z = Σ weight·v"
+    yield grid("context", title, query, widths, result.context[head], head)
+
+
+def _columns(letter: str, tensor: "Tensor") -> list[tuple[str, list[float], bool]]:
+    """Return the columns of a matrix, each with its name and whether the mask hides it."""
+    by_column = tensor.transpose(0, 1).tolist()
+    return [(f"{letter}{i}", column, False) for i, column in enumerate(by_column)]
+
+
+def _walk_grid(
+    title: str,
+    run: Run,
+    head: int,
+    columns: list[tuple[str, list[float], bool]],
+    seen: list[bool],
+    weight_column: int | None = None,
+) -> Grid:
+    return Grid(
+        "walk",
+        title,
+        band("key", run.keys),
+        Band("number", tuple(column[0] for column in columns)),
+        tuple(zip(*(column[1] for column in columns), strict=True)),
+        head,
+        tuple(tuple(hide and not sees for _, _, hide in columns) for sees in seen),
+        frozenset(() if weight_column is None else (weight_column,)),
+    )

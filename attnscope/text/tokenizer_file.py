@@ -151,6 +151,7 @@ def _parts(settings: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _unknown_ids(model: dict[str, Any], tokenizer: Tokenizer) -> frozenset[int]:
     unknown = model.get("unk_token")
-    named = isinstance(unknown, str)
-    unknown_id = tokenizer.token_to_id(unknown) if named else model.get("unk_id")
+    unknown_id = model.get("unk_id")
+    if isinstance(unknown, str):
+        unknown_id = tokenizer.token_to_id(unknown)
     return frozenset({unknown_id} if isinstance(unknown_id, int) else ())

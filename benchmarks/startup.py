@@ -55,12 +55,15 @@ def main() -> None:
     print(f"{os.cpu_count()} cores, {runs} interleaved runs, medians")
     for name in ("--version", "--help"):
         print(f"{name} loads torch: {loads_torch(name)}")
-    print(f"{'command':12} {'wall s':>8} {'base s':>8} {'wall ratio':>10} {'CPU ratio':>10}  target")
+    print("command        wall s   base s wall ratio  CPU ratio  target")
     for name, command, base, target in PAIRS:
         timed(command), timed(base)  # warm the file cache
         samples = [(timed(command), timed(base)) for _ in range(runs)]
         mine, theirs = zip(*samples, strict=True)
-        wall, cpu = ([statistics.median(s[i] for s in side) for side in (mine, theirs)] for i in (0, 1))
+        wall, cpu = (
+            [statistics.median(sample[i] for sample in side) for side in (mine, theirs)]
+            for i in (0, 1)
+        )
         goal = "–" if target is None else f"≤ {target}"
         print(
             f"{name:12} {wall[0]:8.3f} {wall[1]:8.3f} {wall[0] / wall[1]:10.2f} "

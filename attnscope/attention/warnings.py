@@ -18,7 +18,7 @@ def warnings_of(result: AttentionResult, queries: Sequence[str], keys: Sequence[
     ]
     if result.agrees is False:
         found.append(
-            f"the context differs from torch's own kernel: max |Δ| = {result.reference_gap:.3g}"
+            f"the context differs from torch's own kernel: max |Δ| = {_gap(result.reference_gap)}"
         )
     return found
 
@@ -87,3 +87,7 @@ def _numbers(count: int) -> str:
 
 def _is(count: int) -> str:
     return "is" if count == 1 else "are"
+
+
+def _gap(value: float | None) -> str:
+    return "NaN" if value is None or value != value else f"{value:.3g}"

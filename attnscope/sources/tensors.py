@@ -21,7 +21,7 @@ from attnscope.sources.tensor_file import REQUIRED, read_tensors
 
 @dataclass(frozen=True, slots=True)
 class TensorOptions:
-    """How to run tensors from a file. A dtype of None keeps float64 and widens the rest."""
+    """How to run tensors from a file. A dtype of None keeps a stored float64, else it is float32."""
 
     causal: bool = False
     align: Align | None = None
@@ -40,7 +40,7 @@ def run_tensors(path: Path, options: TensorOptions) -> Run:
     """
     tensors = read_tensors(path)
     device = find_device(options.device)
-    dtype, notes = _dtype(tensors, options.dtype)
+    dtype, notes = _dtype(tensors, options.dtype, decimal=path.suffix.lower() == ".json")
     call = _call(tensors, options, dtype)
     check_fits(call.heads, call.queries, call.keys, dtype)
     call = _moved(call, device)
@@ -73,9 +73,14 @@ def run_tensors(path: Path, options: TensorOptions) -> Run:
     )
 
 
-def _dtype(tensors: dict[str, Tensor], asked: str | None) -> tuple[torch.dtype, tuple[str, ...]]:
+def _dtype(
+    tensors: dict[str, Tensor], asked: str | None, *, decimal: bool
+) -> tuple[torch.dtype, tuple[str, ...]]:
+    """Return what to compute in, and a note where the file holds something narrower."""
     if asked is not None:
         return find_dtype(asked), ()
+    if decimal:  # a decimal number says nothing of a type: the default, as for a sentence
+        return torch.float32, ()
     stored = {tensors[entry].dtype for entry in REQUIRED}
     if stored <= {torch.float32} or not any(dtype.is_floating_point for dtype in stored):
         return torch.float32, ()

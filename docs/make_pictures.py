@@ -1,6 +1,6 @@
 """Draw the README's picture: what the terminal shows, as an SVG without fonts from elsewhere.
 
-    python docs/make_pictures.py
+python docs/make_pictures.py
 """
 
 import os

@@ -104,7 +104,7 @@ def _grid(part: Grid, look: Look) -> Iterator[tuple[RenderableType, int]]:
     names = [part.rows.heading(i) for i in range(len(part.rows.labels))]
     name_width = _name_width([*names, part.rows.name], cells, look.width)
     yield _title(part.title, look), 0
-    heading_width = 7 if look.width < 80 else 10
+    heading_width = 7 if look.width < 76 else 10
     for start, end, widths in _blocks(part, cells, look.width - name_width, heading_width):
         if (start, end) != (0, len(part.columns.labels)):
             block = _block_name(part, start, end)

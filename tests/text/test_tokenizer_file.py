@@ -1,0 +1,120 @@
+import json
+
+import pytest
+from tokenizers import Tokenizer
+
+from attnscope.errors import TokenizerError
+from attnscope.text.tokenizer import guarded
+from attnscope.text.tokenizer_file import load_tokenizer
+from tests.conftest import ROOT
+
+WORDS = {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "[UNK]": 2}, "unk_token": "[UNK]"}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(**parts):
+        path = tmp_path / "tokenizer.json"
+        base = {"version": "1.0", "model": WORDS, "pre_tokenizer": {"type": "Whitespace"}}
+        path.write_text(json.dumps({**base, **parts}), encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_a_folder_that_holds_one(write):
+    path = write()
+    assert load_tokenizer(path.parent).tokens("a b").ids == (0, 1)
+
+
+def test_ids_equal_the_librarys():
+    path = ROOT / "samples" / "tokenizer.json"
+    text = "to be or not to be, 人生 🍰"
+    mine = load_tokenizer(path).tokens(text)
+    theirs = Tokenizer.from_file(str(path)).encode(text)
+    assert list(mine.ids) == theirs.ids
+    assert list(mine.pieces) == theirs.tokens
+    assert mine.special[0]
+    assert mine.labels[0] == "<s>"
+    assert "".join(mine.source(i) for i in range(4)) == "to be"
+
+
+def test_padding_and_truncation_are_switched_off_and_said(write):
+    truncation = {
+        "direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0
+    }  # fmt: skip
+    padding = {
+        "strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None,
+        "pad_id": 0, "pad_type_id": 0, "pad_token": "a",
+    }  # fmt: skip
+    tokens = load_tokenizer(write(truncation=truncation, padding=padding)).tokens("a b a")
+    assert tokens.ids == (0, 1, 0)
+    cut, pad = tokens.vocabulary.notes
+    assert "cuts texts at 1 tokens: switched off" in cut
+    assert "pads texts: switched off" in pad
+
+
+def test_trimmed_spans_are_made_whole(write):
+    alphabet = {"a": 0, "Ġ": 1, "b": 2}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    path = write(
+        model={"type": "BPE", "vocab": alphabet, "merges": []},
+        pre_tokenizer={**byte_level, "use_regex": True},
+        post_processor={**byte_level, "use_regex": True},
+    )
+    tokens = load_tokenizer(path).tokens("a b")
+    assert tokens.spans == ((0, 1), (1, 2), (2, 3))
+    assert tokens.labels == ("a", "␠", "b")
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"model": {"type": "Nope"}}, "unknown model type Nope"),
+        ({"model": None}, 'has no "model"'),
+        ({"model": {**WORDS, "vocab": {"a": 4_000_000_000}}}, "the id 4000000000"),
+        ({"model": {**WORDS, "vocab": {"a": -1}}}, "the id -1"),
+        ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "b"]]}}, "cannot be used"),
+        (
+            {"pre_tokenizer": {
+                "type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Removed", "invert": False
+            }},
+            "unmatched parenthesis",
+        ),
+        (
+            {"added_tokens": [{"id": 9_999_999, "content": "\x1b[31m", "special": True}]},
+            "␛[31m the id 9999999",
+        ),
+    ],
+)  # fmt: skip
+def test_broken_files(write, parts, said):
+    with pytest.raises(TokenizerError) as caught:
+        load_tokenizer(write(**parts))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "tokenizer.json" in str(caught.value)
+
+
+def test_files_that_are_not_there_or_not_text(tmp_path):
+    with pytest.raises(TokenizerError, match="there is no tokenizer file"):
+        load_tokenizer(tmp_path / "none.json")
+    path = tmp_path / "bytes.json"
+    path.write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(TokenizerError, match="byte 0xFF at offset 7"):
+        load_tokenizer(path)
+
+
+def test_a_panic_of_the_rust_side_is_one_clear_error(capfd):
+    class PanicError(BaseException):  # what pyo3 raises is no Exception either
+        pass
+
+    def panics():
+        import os
+
+        os.write(2, b"thread '<unnamed>' panicked at src/lib.rs:1:1\n")
+        raise PanicError("called `Option::unwrap()`\non a `None` value")
+
+    with pytest.raises(TokenizerError, match="tokenizer x cannot be used: called") as caught:
+        guarded(panics, "tokenizer x")
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr().err == ""

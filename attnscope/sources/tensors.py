@@ -21,7 +21,7 @@ from attnscope.sources.tensor_file import REQUIRED, read_tensors
 
 @dataclass(frozen=True, slots=True)
 class TensorOptions:
-    """How to run tensors from a file. A dtype of None keeps a stored float64, else it is float32."""
+    """How to run tensors from a file. A dtype of None is float32, or a stored float64."""
 
     causal: bool = False
     align: Align | None = None

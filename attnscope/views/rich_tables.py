@@ -23,6 +23,7 @@ _TONES = {
 }
 _HEADER = "bold"
 _GAP = 2  # between cells: one of padding, one that the box has for a rule
+_FOLDED = 10  # how narrow a column of words may get by folding them
 _BESIDE = 4  # between two tables that stand side by side
 
 
@@ -61,24 +62,33 @@ class _Narrow:
 
 
 def _listing(part: Listing, look: Look) -> Iterator[tuple[RenderableType, int]]:
-    widths = _fitted(
-        [
-            max([_longest_word(name), *(cell_len(row[i]) for row in part.rows)])
-            for i, name in enumerate(part.columns)
-        ],
-        [
-            max([cell_len(row[i]) for row in part.rows] or [0]) if part.numeric[i] else 4
-            for i in range(len(part.columns))
-        ],
-        look.width,
-    )
+    yield _title(part.title, look), 0
+    columns = [
+        (_longest_word(name), max([cell_len(row[i]) for row in part.rows] or [0]))
+        for i, name in enumerate(part.columns)
+    ]
+    least = [
+        max(cells, min(name, _FOLDED)) if numeric else min(_FOLDED, max(name, cells))
+        for (name, cells), numeric in zip(columns, part.numeric, strict=True)
+    ]
+    widths = _fitted([max(name, cells) for name, cells in columns], least, look.width)
+    if sum(widths) + _GAP * (len(widths) - 1) > look.width:
+        yield from _records(part, look)
+        return
     table = _table()
     for name, numeric, width in zip(part.columns, part.numeric, widths, strict=True):
         _column(table, name, width, numeric=numeric)
     for row in part.rows:
         table.add_row(*(Text(cell) for cell in row))
-    yield _title(part.title, look), 0
     yield table, sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _records(part: Listing, look: Look) -> Iterator[tuple[RenderableType, int]]:
+    """Draw a listing that fits no table: each row as its cells with their names, wrapped."""
+    for row in part.rows:
+        cells = zip(part.columns, row, strict=True)
+        record = ", ".join(f"{name} {cell}" for name, cell in cells if cell)
+        yield _wrapped(Text(record), look.width), 0
 
 
 def _longest_word(name: str) -> int:

@@ -1,12 +1,15 @@
 """The command line: joins one source to one view, and is the only error boundary."""
 
 import contextlib
+import functools
 import os
+import shutil
 import signal
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from attnscope import __version__
 from attnscope.errors import AttnscopeError
@@ -14,6 +17,18 @@ from attnscope.text.display import visible
 
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_CLOSED_PIPE = 141  # 128 + SIGPIPE, which Windows has not
+
+NARROW = 60
+
+
+class _Command(typer.core.TyperCommand):
+    """A command whose help puts each option on a line of its own where the screen is narrow."""
+
+    def format_help(self, ctx: typer.Context, formatter: Any) -> None:
+        if formatter.width < NARROW:
+            formatter.write_dl = functools.partial(formatter.write_dl, col_max=6)
+        super().format_help(ctx, formatter)
+
 
 app = typer.Typer(
     name="attnscope",
@@ -47,8 +62,13 @@ def _root(
 def _register() -> None:
     from attnscope.cli import compare, run, schema, tokenize
 
-    for module in (run, compare, tokenize, schema):
-        app.command(module.__name__.rpartition(".")[2])(module.command)
+    for name, module, about in (
+        ("run", run, "One text, every step."),
+        ("compare", compare, "Two ways to mask."),
+        ("tokenize", tokenize, "A text and its tokens."),
+        ("schema", schema, "The JSON Schema."),
+    ):
+        app.command(name, cls=_Command, short_help=about)(module.command)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,8 +77,9 @@ def main(argv: list[str] | None = None) -> int:
     0 done; 1 a check the user asked for failed; 2 usage or input; 130 interrupted; 141 the
     reader of standard output went away.
     """
+    width = min(shutil.get_terminal_size((80, 24)).columns, 80)  # of help texts
     try:
-        result = app(args=argv, standalone_mode=False)
+        result = app(args=argv, standalone_mode=False, terminal_width=width)
         sys.stdout.flush()
     except AttnscopeError as error:
         return _report(str(error), error.exit_code)

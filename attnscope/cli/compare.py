@@ -23,7 +23,13 @@ FailAbove = Annotated[
     ),
 ]
 MethodsOption = Annotated[
-    o.Methods, typer.Option("--mask-method", help="Which to compute.", show_default=False)
+    o.Methods,
+    typer.Option(
+        "--mask-method",
+        metavar="METHOD",
+        help="Which to compute: neg-inf, renormalize or both (default).",
+        show_default=False,
+    ),
 ]
 
 

@@ -66,7 +66,7 @@ def _option(*names: str, help: str, **more: object) -> object:
 TextArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TEXT]", help='The sentence; "-" reads standard input.', show_default=False
+        metavar="TEXT", help='The sentence; "-" reads standard input.', show_default=False
     ),
 ]
 File = Annotated[
@@ -80,7 +80,8 @@ VariantOption = Annotated[
     Variant | None,
     _option(
         "--variant",
-        help="The same by name: self is the default; multi-head sets --heads 4; cross without "
+        metavar="KIND",
+        help="The same by name: self (the default); multi-head sets --heads 4; cross without "
         "--cross takes the lesson's second sequence of eight vectors; causal sets --causal.",
     ),
 ]
@@ -94,14 +95,16 @@ AlignOption = Annotated[
     Align | None,
     _option(
         "--align",
-        help="With unequal lengths: the first query sees the first key, or the last query sees "
-        "every key.",
+        metavar="CORNER",
+        help="With unequal lengths: top-left (the first query sees the first key) or bottom-right "
+        "(the last query sees every key).",
     ),
 ]
 MaskMethodOption = Annotated[
     Method,
     _option(
         "--mask-method",
+        metavar="METHOD",
         help="Hide keys with minus infinity before the softmax (neg-inf, the default), or "
         "multiply by the mask after it and divide by the row sums (renormalize).",
     ),
@@ -127,7 +130,13 @@ DeviceOption = Annotated[
     str, _option("--device", metavar="NAME", help="cpu (default), cuda, cuda:N, mps or auto.")
 ]
 DtypeOption = Annotated[
-    Dtype | None, _option("--dtype", help="The type of inputs, scores and weights [float32].")
+    Dtype | None,
+    _option(
+        "--dtype",
+        metavar="TYPE",
+        help="The type of inputs, scores and weights: float64, float32 (default), bfloat16 or "
+        "float16.",
+    ),
 ]
 Qkv = Annotated[
     Path | None,
@@ -190,6 +199,7 @@ FormatOption = Annotated[
     Format | None,
     _option(
         "--format",
+        metavar="NAME",
         help="table (default); plain: a sentence per row, without boxes and colour; json; csv.",
     ),
 ]
@@ -205,7 +215,8 @@ Output = Annotated[
 ]
 Force = Annotated[bool, _option("--force", help="Write over files that exist.")]
 Color = Annotated[
-    ColorMode, _option("--color", help="When to colour: auto (default), always or never.")
+    ColorMode,
+    _option("--color", metavar="WHEN", help="When to colour: auto (default), always or never."),
 ]
 Width = Annotated[
     int | None,

@@ -84,3 +84,12 @@ def test_a_mistake_is_named():
         attnscope.run_sentence("a", mask_method="x")
     with pytest.raises(attnscope.AttnscopeError, match="unknown dtype"):
         attnscope.run_sentence("a", dtype="int8")
+
+
+def test_batches_and_lengths_that_do_not_fit():
+    with pytest.raises(attnscope.AttnscopeError, match="equal batches"):
+        CrossAttention(3, 2, 4)(torch.rand(4, 5, 3), torch.rand(2, 6, 3))
+    with pytest.raises(attnscope.AttnscopeError, match="aligned in two ways"):
+        MultiHeadAttention(3, 2, 4, 2, causal=True)(torch.rand(2, 3), torch.rand(5, 3))
+    with pytest.raises(attnscope.AttnscopeError, match="0 heads"):
+        MultiHeadAttention(3, 2, 4, 0)

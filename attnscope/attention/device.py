@@ -1,6 +1,7 @@
 """Devices and dtypes by name, and whether a run fits into memory."""
 
 import os
+from pathlib import Path
 
 import torch
 
@@ -42,14 +43,14 @@ def find_device(name: str) -> torch.device:
 def find_dtype(name: str) -> torch.dtype:
     """Return the dtype called `name`."""
     if name not in DTYPES:
-        raise OptionError(f'unknown dtype "{visible(name)}"', f"Give one of {', '.join(DTYPES)}")
+        raise OptionError(f'unknown dtype "{visible(str(name))}"', f"Give one of {', '.join(DTYPES)}")
     return DTYPES[name]
 
 
 def check_fits(heads: int, queries: int, keys: int, dtype: torch.dtype) -> None:
     """Raise SizeError if the matrices of a run need more memory than is free."""
     needed = heads * queries * keys * dtype.itemsize * _MATRICES
-    check_bytes(needed, f"{heads} × {queries} × {keys} matrices of {str(dtype)[6:]} numbers")
+    check_bytes(needed, f"matrices of {heads} × {queries} × {keys} of {str(dtype)[6:]} numbers")
 
 
 def check_bytes(needed: int, what: str) -> None:
@@ -63,8 +64,12 @@ def check_bytes(needed: int, what: str) -> None:
 
 
 def _free_bytes() -> int:
+    """Return how much can be had without swapping: free memory and what caches give back."""
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):  # not known on this system: do not refuse
         return 1 << 62
 

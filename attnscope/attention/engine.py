@@ -69,6 +69,7 @@ def compute(call: AttentionCall, method: MaskMethod = MaskMethod.NEG_INF) -> Ste
     Memory: five matrices of heads × queries × keys.
     Raises: OptionError if the call has sinks and the method renormalises them away.
     """
+    method = find_method(method)
     if method is MaskMethod.RENORMALIZE and call.sinks is not None:
         raise OptionError(
             "the renormalize method divides attention sinks away",
@@ -83,13 +84,15 @@ def compute(call: AttentionCall, method: MaskMethod = MaskMethod.NEG_INF) -> Ste
         weights, mask_steps = renormalized(scaled, seen)
     else:
         weights = softmax(logits, seen, call.sinks)
+    # a weight of 0 times a value that is not finite is NaN, but a blind row read no value at all
+    blind = ~seen.any(dim=-1, keepdim=True)
     return Steps(
         seen,
         omegas,
         scaled,
         logits,
         weights,
-        context(call, weights),
+        context(call, weights).masked_fill(blind, 0.0),
         row_logsumexp(logits, call.sinks),
         mask_steps,
     )

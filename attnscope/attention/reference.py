@@ -52,15 +52,22 @@ def reference_context(call: AttentionCall) -> Tensor | None:
 
 def difference(mine: Tensor, theirs: Tensor) -> float:
     """Return max |Δ|; NaN if either holds a NaN that the other does not, 0 where both agree."""
-    a, b = mine.double(), theirs.double()
+    a, b = mine.detach().double(), theirs.detach().double()
     same = (a == b) | (a.isnan() & b.isnan())
     gaps = (a - b).abs().masked_fill(same, 0.0)
     return float(gaps.max())
 
 
-def agrees(gap: float, context: Tensor) -> bool:
-    """Return whether max |Δ| is within the tolerance of the dtype."""
-    finite = context.double()
+def agrees(gap: float, context: Tensor, scaled: Tensor) -> bool:
+    """Return whether max |Δ| is within the tolerance of the dtype.
+
+    Rounding a score of size s moves its weight by s units, so the tolerance grows with the
+    largest score, and with the largest number of the context, where those are above 1.
+    """
+    return gap <= TOLERANCES[context.dtype] * _size(context) * _size(scaled)
+
+
+def _size(numbers: Tensor) -> float:
+    finite = numbers.detach().double()
     finite = finite[finite.isfinite()]
-    size = max(1.0, float(finite.abs().max()) if finite.numel() else 1.0)
-    return gap <= TOLERANCES[context.dtype] * size
+    return max(1.0, float(finite.abs().max()) if finite.numel() else 1.0)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from attnscope.attention import engine, measures, reference
@@ -67,13 +68,15 @@ class AttentionResult:
     def agrees(self) -> bool | None:
         """Whether torch's own kernel gives the same context, within the dtype's tolerance."""
         gap = self.reference_gap
-        return None if gap is None else reference.agrees(gap, self.context)
+        return None if gap is None else reference.agrees(gap, self.context, self.steps.scaled)
 
 
 def attend(call: AttentionCall, method: MaskMethod = MaskMethod.NEG_INF) -> AttentionResult:
     """Compute a call: every step, its measures, and the check against torch's own kernel."""
+    method = engine.find_method(method)
     steps = engine.compute(call, method)
-    theirs = reference.reference_context(call)
+    with torch.no_grad():
+        theirs = reference.reference_context(call)
     values, keys = measures.strongest(steps.weights, steps.visible, STRONGEST)
     return AttentionResult(
         call,

@@ -38,19 +38,31 @@ def _inputs(result: AttentionResult) -> Iterator[str]:
 def _overflow(
     result: AttentionResult, queries: Sequence[str], keys: Sequence[str]
 ) -> Iterator[str]:
+    """Name the first step whose numbers are not finite although all before it were."""
     call = result.call
-    if not all(bool(tensor.isfinite().all()) for tensor in (call.query, call.key)):
+    if not all(_finite(tensor) for tensor in (call.query, call.key, call.value)):
         return  # already said where it came from
-    broken = ~result.scores.isfinite()
-    count = int(broken.sum())
-    if count:
-        head, row, column = _first(broken)
-        most = torch.finfo(call.query.dtype).max
-        yield (
-            f"{_numbers(count)} of the omegas overflow {str(call.query.dtype)[6:]} (largest "
-            f"{most:.6g}), the first in head {head}, query {row} {queries[row]}, key {column} "
-            f"{keys[column]}"
-        )
+    for name, tensor, columns in (
+        ("omegas", result.scores, keys),
+        ("scaled scores", result.steps.scaled, keys),
+        ("context numbers", result.context, None),
+    ):
+        broken = ~tensor.isfinite()
+        count = int(broken.sum())
+        if count and (name != "context numbers" or _finite(result.weights)):
+            head, row, column = _first(broken)
+            most = torch.finfo(call.query.dtype).max
+            place = f"number {column}" if columns is None else f"key {column} {columns[column]}"
+            yield (
+                f"{count} of the {name} {'overflows' if count == 1 else 'overflow'} "
+                f"{str(call.query.dtype)[6:]} (largest {most:.6g}), the first in head {head}, "
+                f"query {row} {queries[row]}, {place}"
+            )
+            return
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(tensor.isfinite().all())
 
 
 def _blind(result: AttentionResult, queries: Sequence[str]) -> Iterator[str]:
@@ -66,7 +78,9 @@ def _blind(result: AttentionResult, queries: Sequence[str]) -> Iterator[str]:
 def _underflow(result: AttentionResult, queries: Sequence[str]) -> Iterator[str]:
     if result.mask_steps is None:
         return
-    gone = (result.mask_steps.row_sums == 0) & result.steps.visible.any(dim=-1)
+    sums = result.mask_steps.row_sums
+    seeing = result.steps.visible.any(dim=-1)
+    gone = (sums == 0) & seeing
     count = int(gone.sum())
     if count:
         head, row = _first(gone)
@@ -74,6 +88,16 @@ def _underflow(result: AttentionResult, queries: Sequence[str]) -> Iterator[str]
             f"{count} row {'sum underflows' if count == 1 else 'sums underflow'} to 0 in "
             f"{str(result.weights.dtype)[6:]}, so 0/0 is NaN: the first in head {head}, "
             f"query {row} {queries[row]}; --mask-method neg-inf does not divide by them"
+        )
+
+    few = (sums > 0) & (sums < torch.finfo(sums.dtype).tiny) & seeing
+    count = int(few.sum())
+    if count:
+        head, row = _first(few)
+        yield (
+            f"{count} row {'sum is' if count == 1 else 'sums are'} so small that figures are lost "
+            f"in {str(sums.dtype)[6:]}: the first in head {head}, query {row} {queries[row]}: "
+            f"{float(sums[head, row]):.3g}"
         )
 
 

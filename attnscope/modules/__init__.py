@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.engine import attention_context
 from attnscope.attention.masks import CAUSAL, EVERYTHING, Mask
+from attnscope.errors import ShapeError
 
 
 class CrossAttention(nn.Module):
@@ -33,13 +34,29 @@ class CrossAttention(nn.Module):
         return context.reshape(*query_inputs.shape[:-1], context.shape[-1])
 
     def call(self, query_inputs: Tensor, key_inputs: Tensor) -> AttentionCall:
-        """Return the AttentionCall of a forward pass; each text of a batch takes a head's place."""
+        """Return the AttentionCall of a forward pass; each text of a batch takes a head's place.
+
+        Raises: ShapeError if the batches differ, or a causal mask could be aligned in two ways.
+        """
+        self._check(tuple(query_inputs.shape), tuple(key_inputs.shape))
         return AttentionCall(
             _stacked(query_inputs @ self.w_query),  # (texts, queries, d_key)
             _stacked(key_inputs @ self.w_key),
             _stacked(key_inputs @ self.w_value),
             mask=self.mask,
         )
+
+    def _check(self, queries: tuple[int, ...], keys: tuple[int, ...]) -> None:
+        if queries[:-2] != keys[:-2]:
+            raise ShapeError(
+                f"the queries have shape {queries} and the keys {keys}", "Give equal batches"
+            )
+        if self.mask is not EVERYTHING and queries[-2] != keys[-2]:
+            raise ShapeError(
+                f"a causal mask over {queries[-2]} queries and {keys[-2]} keys can be aligned in "
+                "two ways",
+                "Make an AttentionCall with the query_offset that you mean",
+            )
 
 
 class SelfAttention(CrossAttention):
@@ -67,6 +84,8 @@ class MultiHeadAttention(nn.Module):
         self, d_model: int, d_key: int, d_value: int, heads: int, *, causal: bool = False
     ) -> None:
         super().__init__()
+        if heads < 1:
+            raise ShapeError(f"{heads} heads", "Give 1 or more")
         kind = CausalAttention if causal else SelfAttention
         self.heads = nn.ModuleList(kind(d_model, d_key, d_value) for _ in range(heads))
 

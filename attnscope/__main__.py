@@ -3,9 +3,8 @@
 import contextlib
 import gc
 import os
+import signal
 import sys
-
-from attnscope.cli import main
 
 
 def run() -> None:
@@ -13,7 +12,12 @@ def run() -> None:
     # Loading torch makes a million objects that stay: the default of a collection every 700 new
     # ones costs a tenth of the start and frees nothing.
     gc.set_threshold(100_000, 50, 50)
-    code = main()
+    try:
+        from attnscope.cli import main
+
+        code = main()
+    except KeyboardInterrupt:  # while modules are loaded
+        code = 128 + signal.SIGINT
     if "torch" not in sys.modules:
         sys.exit(code)
     # Taking torch apart object by object is a quarter of a short run, and the system frees the

@@ -43,8 +43,11 @@ def run_sentence(
         heads, causal, _align(align), d_model, d_key, d_value,
         vocabulary_size, seed, mask_method, device, dtype,
     )  # fmt: skip
+    if tokenizer is not None and keep_punctuation:
+        raise OptionError("keep_punctuation is for built vocabularies", "Leave one out")
+    corpus = text if cross is None else f"{text}\n{cross}"
     cutter = (
-        build_tokenizer("\n".join([text, cross or ""]), keep_punctuation=keep_punctuation)
+        build_tokenizer(corpus, keep_punctuation=keep_punctuation)
         if tokenizer is None
         else load_tokenizer(Path(tokenizer))
     )

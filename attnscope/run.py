@@ -1,5 +1,6 @@
 """Run: the document that sources make and views show."""
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ class Settings:
     d_model: int | None = None
     vocabulary_size: int | None = None
     seed: int | None = None
+    softcap: float | None = None
     file: str | None = None
 
 
@@ -104,17 +106,15 @@ def find_queries(run: Run, wanted: str) -> tuple[int, ...]:
     places = tuple(i for i in range(total) if wanted in _names(run.queries, i))
     if places:
         return places
-    shown = visible(wanted)
-    try:
-        position = int(wanted)
-    except ValueError:
+    if not re.fullmatch(r"-?[0-9]{1,18}", wanted):
         raise OptionError(
-            f'--query "{shown}" is not a token of the text',
+            f'--query "{visible(wanted)}" is not a token of the text',
             f"Give a position from 0 to {total - 1} or one of: {_listed(run.queries.labels)}",
-        ) from None
+        )
+    position = int(wanted)
     if not 0 <= position < total:
         raise OptionError(
-            f"--query {position} is out of range: there are {total} queries",
+            f"--query {position} is out of range: there {_are(total, 'query', 'queries')}",
             f"Positions count from 0: give 0 to {total - 1}",
         )
     return (position,)
@@ -125,9 +125,13 @@ def check_head(run: Run, head: int | None) -> None:
     heads = max(layer.call.heads for layer in run.layers)
     if head is not None and not 0 <= head < heads:
         raise OptionError(
-            f"--head {head} is out of range: there are {heads} heads",
+            f"--head {head} is out of range: there {_are(heads, 'head', 'heads')}",
             f"Heads count from 0: give 0 to {heads - 1}" if heads > 1 else "Give 0",
         )
+
+
+def _are(count: int, one: str, many: str) -> str:
+    return f"is 1 {one}" if count == 1 else f"are {count} {many}"
 
 
 def _names(axis: Axis, position: int) -> set[str]:

@@ -75,7 +75,9 @@ def test_help_says_what_each_option_does(cli, monkeypatch, command, width):
     options = re.findall(r"^  (?:-\w, )?--([\w-]+)", done.out, re.MULTILINE)
     assert "help" in options
     for name in options:
-        (about,) = re.findall(rf"\n  (?:-\w, )?--{name}\b(.*?)(?=\n  -|\Z)", done.out, re.DOTALL)
+        (about,) = re.findall(
+            rf"\n  (?:-\w, )?--{name}(?![\w-])(.*?)(?=\n  -|\Z)", done.out, re.DOTALL
+        )
         assert len(re.findall(r"[A-Za-z]{2,}", about)) >= 3, name
 
 

@@ -43,7 +43,9 @@ def find_device(name: str) -> torch.device:
 def find_dtype(name: str) -> torch.dtype:
     """Return the dtype called `name`."""
     if name not in DTYPES:
-        raise OptionError(f'unknown dtype "{visible(str(name))}"', f"Give one of {', '.join(DTYPES)}")
+        raise OptionError(
+            f'unknown dtype "{visible(str(name))}"', f"Give one of {', '.join(DTYPES)}"
+        )
     return DTYPES[name]
 
 

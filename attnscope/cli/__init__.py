@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import re
 import shutil
 import signal
 import sys
@@ -12,6 +13,7 @@ import typer
 import typer.core
 
 from attnscope import __version__
+from attnscope.cli.output import ReaderGoneError, say
 from attnscope.errors import AttnscopeError
 from attnscope.text.display import visible
 
@@ -19,12 +21,13 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_CLOSED_PIPE = 141  # 128 + SIGPIPE, which Windows has not
 
 NARROW = 60
+_OUT_OF_MEMORY = re.compile("not enough memory|out of memory|alloc", re.IGNORECASE)
 
 
 class _Command(typer.core.TyperCommand):
     """A command whose help puts each option on a line of its own where the screen is narrow."""
 
-    def format_help(self, ctx: typer.Context, formatter: Any) -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         if formatter.width < NARROW:
             formatter.write_dl = functools.partial(formatter.write_dl, col_max=6)
         super().format_help(ctx, formatter)
@@ -77,9 +80,10 @@ def main(argv: list[str] | None = None) -> int:
     0 done; 1 a check the user asked for failed; 2 usage or input; 130 interrupted; 141 the
     reader of standard output went away.
     """
+    _open_missing_streams()
     width = min(shutil.get_terminal_size((80, 24)).columns, 80)  # of help texts
     try:
-        result = app(args=argv, standalone_mode=False, terminal_width=width)
+        result = app(args=argv, prog_name="attnscope", standalone_mode=False, terminal_width=width)
         sys.stdout.flush()
     except AttnscopeError as error:
         return _report(str(error), error.exit_code)
@@ -89,24 +93,49 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except typer.TyperException as error:
         return _report(f"{_usage(error)}. See {_program(error)} --help", 2)
-    except BrokenPipeError:
+    except (
+        ReaderGoneError,
+        BrokenPipeError,
+        SystemExit,
+    ):  # Typer turns a closed pipe into SystemExit
         _forget_stdout()
         return EXIT_CLOSED_PIPE
     except OSError as error:
         _forget_stdout()
         where = visible(str(error.filename)) if error.filename else "standard output"
-        return _report(f"cannot write to {where}: {error.strerror}", 2)
+        return _report(f"cannot use {where}: {error.strerror}", 2)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _OUT_OF_MEMORY.search(str(error)):
+            raise
+        return _report("this needs more memory than can be had. Use fewer tokens or heads", 2)
     return result if isinstance(result, int) else 0
 
 
+def _open_missing_streams() -> None:
+    """Where a stream was closed by whoever started the program, write to nothing instead.
+
+    Otherwise `print(file=None)` puts messages for people into the data.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for good
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
 def _report(message: str, code: int) -> int:
-    print(f"attnscope: {message}", file=sys.stderr)
+    say("attnscope", [message])
     return code
 
 
 def _usage(error: typer.TyperException) -> str:
     text = error.format_message() if hasattr(error, "format_message") else str(error)
-    return visible(" ".join(text.split())).rstrip(".")
+    text = " ".join(text.split()).rstrip(".")
+    problems = getattr(error.__cause__, "errors", None)  # of pydantic, which leaves the value out
+    if callable(problems):
+        text = f'{text}, not "{problems()[0]["input"]}"'
+    if text.startswith("No such option"):
+        text += "; put -- before a text that begins with -"
+    return visible(text)
 
 
 def _program(error: typer.TyperException) -> str:

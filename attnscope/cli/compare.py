@@ -84,21 +84,22 @@ def command(
     from attnscope.attention.engine import MaskMethod
     from attnscope.compare import compare_masks
     from attnscope.run import check_head, find_queries
+    from attnscope.views.comparison_parts import parts_of_comparison, steps_missing
 
     check_head(run, head)
     queries = None if query is None else find_queries(run, query)
-    look = Look(steps, queries, head, precision, target.width)
+    look = Look(steps, queries, head, precision, target.width, target.for_people)
     comparison = compare_masks(run, tuple(MaskMethod) if both else (MaskMethod(first),))
-    say("note", run.notes)
+    say("note", [*run.notes, *steps_missing(steps)])
     say("warning", comparison.warnings)
     if target.format is o.Format.JSON:
         from attnscope.views.json_text import render_comparison
 
         target.write(render_comparison(comparison, look))
     else:
-        from attnscope.views.comparison_parts import parts_of_comparison
-
         target.write_parts(parts_of_comparison(comparison, look), look)
     largest = comparison.largest_gap
+    if fail_above is not None and largest is None:
+        raise CheckFailed("there is nothing to compare with: torch has no kernel with a softcap")
     if fail_above is not None and largest is not None and not largest <= fail_above:
         raise CheckFailed(f"max |Δ| = {gap(largest)} is above {fail_above:g}")

@@ -192,9 +192,7 @@ Query = Annotated[
     ),
 ]
 Head = Annotated[int | None, _option("--head", metavar="N", help="Only this head, counted from 0.")]
-Precision = Annotated[
-    int, _option("--precision", metavar="N", help="Decimals in tables [4].", min=0, max=17)
-]
+Precision = Annotated[int, _option("--precision", metavar="N", help="Decimals in tables [4].")]
 FormatOption = Annotated[
     Format | None,
     _option(
@@ -220,5 +218,5 @@ Color = Annotated[
 ]
 Width = Annotated[
     int | None,
-    _option("--width", metavar="N", help="Columns of a table [the terminal's].", min=1),
+    _option("--width", metavar="N", help="Columns of a table [the terminal's]."),
 ]

@@ -31,13 +31,18 @@ class Target:
     color: ColorMode
     width: int
 
+    @property
+    def for_people(self) -> bool:
+        """Whether the format is read by people, who want a summary of a long text first."""
+        return self.format in (Format.TABLE, Format.PLAIN)
+
     def write(self, text: str) -> None:
         """Write text that is data: UTF-8 with \\n, whatever the terminal is set to."""
         if self.path is not None:
             write_file(self.path, text.encode(), force=self.force)
             return
         _set_up(sys.stdout, encoding="utf-8")
-        sys.stdout.write(text)
+        _print(text)
 
     def write_parts(self, parts: "Iterable[Part]", look: Look) -> None:
         """Write the parts of a document as tables, as plain sentences or as CSV."""
@@ -53,7 +58,7 @@ class Target:
             self.write(_table_text(parts, look, color=self.color is ColorMode.ALWAYS))
         else:
             _set_up(sys.stdout, encoding=None)
-            sys.stdout.write(_table_text(parts, look, color=wants_color(self.color, sys.stdout)))
+            _print(_table_text(parts, look, color=wants_color(self.color, sys.stdout)))
 
 
 def prepare(
@@ -72,6 +77,10 @@ def prepare(
     """
     if json and format_ not in (None, Format.JSON):
         raise OptionError(f"--json and --format {format_} contradict each other", "Give one")
+    if width is not None and width < 1:
+        raise OptionError(f"--width {width} is not positive", "Give 1 or more")
+    if output is not None and output == other_file:
+        raise OptionError(f"two files have the name {visible(str(output))}", "Give two names")
     chosen = Format.JSON if json else format_
     if output is not None:
         check_writable(output, force=force)
@@ -90,26 +99,42 @@ def prepare(
 def check_writable(path: Path, *, force: bool) -> None:
     """Raise OutputError if a file cannot be written there."""
     name = visible(str(path))
-    if path.is_dir():
-        raise OutputError(f"{name} is a folder", "Give a file name")
-    if not path.parent.is_dir():
-        raise OutputError(f"there is no folder {visible(str(path.parent))}", "Create it first")
-    if path.exists() and not force:
-        raise OutputError(f"{name} exists", "Use --force to write over it")
-    if not os.access(path.parent, os.W_OK):
-        raise OutputError(f"the folder of {name} cannot be written to", "Choose another")
+    try:
+        path = _target_of(path)
+        if path.is_dir():
+            raise OutputError(f"{name} is a folder", "Give a file name")
+        if not path.parent.is_dir():
+            raise OutputError(f"there is no folder {visible(str(path.parent))}", "Create it first")
+        if path.is_file() and not force:
+            raise OutputError(f"{name} exists", "Use --force to write over it")
+        if not os.access(path.parent, os.W_OK):
+            raise OutputError(f"the folder of {name} cannot be written to", "Choose another")
+    except (OSError, ValueError, RuntimeError) as error:  # too long, with a NUL, a loop of links
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OutputError(f"{name} cannot be written: {reason}", "Choose another name") from None
 
 
 def write_file(path: Path, data: bytes, *, force: bool) -> None:
-    """Write a whole file or nothing: to a temporary name beside it, then renamed."""
+    """Write a whole file or nothing: to a temporary name beside it, then renamed.
+
+    A link is followed; a device or a named pipe is written to as it is, never replaced.
+    """
     check_writable(path, force=force)
-    name = visible(str(path))
+    target = _target_of(path)
     try:
-        with _temporary(path) as temporary:
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+            return
+        with _temporary(target) as temporary:
             temporary.write_bytes(data)
-            temporary.replace(path)
+            temporary.replace(target)
     except OSError as error:
+        name = visible(str(path))
         raise OutputError(f"cannot write {name}: {error.strerror}", "Nothing was changed") from None
+
+
+def _target_of(path: Path) -> Path:
+    return path.resolve() if path.is_symlink() else path
 
 
 @contextlib.contextmanager
@@ -132,16 +157,37 @@ def wants_color(mode: ColorMode, stream: TextIO) -> bool:
         return mode is ColorMode.ALWAYS
     if os.environ.get("NO_COLOR"):
         return False
-    if os.environ.get("FORCE_COLOR"):
+    if os.environ.get("FORCE_COLOR", "0") not in ("", "0", "false"):
         return True
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
+# Characters written at once. A write of more than the stream's buffer (8,192 bytes) that a closed
+# pipe or a full disk cuts short is reported as done by Python's io: the rest would be lost.
+_BLOCK = 2048
+
+
+class ReaderGoneError(Exception):
+    """Whoever read standard output has closed it. (An OSError would be handled by Typer.)"""
+
+
+def _print(text: str) -> None:
+    try:
+        for start in range(0, len(text), _BLOCK):
+            sys.stdout.write(text[start : start + _BLOCK])
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise ReaderGoneError from None
+    except OSError as error:
+        raise OutputError(f"cannot write to standard output: {error.strerror}") from None
+
+
 def say(kind: str, lines: Iterable[str]) -> None:
-    """Print notes or warnings for people: to standard error."""
+    """Print notes or warnings for people: to standard error, if it can be written to."""
     _set_up(sys.stderr, encoding=None)
-    for line in lines:
-        print(f"{kind}: {visible(line)}", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        for line in lines:
+            print(f"{kind}: {visible(line)}", file=sys.stderr)
 
 
 def _table_text(parts: "Iterable[Part]", look: Look, *, color: bool) -> str:

@@ -55,17 +55,17 @@ def command(
     run = asked.make()
 
     from attnscope.run import check_head, find_queries
+    from attnscope.views.run_parts import parts_of_run, steps_missing
 
     check_head(run, head)
     queries = None if query is None else find_queries(run, query)
-    look = Look(steps, queries, head, precision, target.width)
-    say("note", run.notes)
+    look = Look(steps, queries, head, precision, target.width, target.for_people)
+    cutting.save_if_asked()
+    say("note", [*run.notes, *steps_missing(run, steps)])
     say("warning", run.warnings)
     if target.format is o.Format.JSON:
         from attnscope.views.json_text import render_run
 
         target.write(render_run(run, look))
         return
-    from attnscope.views.run_parts import parts_of_run
-
     target.write_parts(parts_of_run(run, look), look)

@@ -1,6 +1,6 @@
 """From options to a Run: a sentence or a tensor file, and the contradictions between them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ class Asked:
     seed: int | None = None
     device: str = "cpu"
     dtype: Dtype | None = None
-    cutting: Cutting = Cutting()  # noqa: RUF009  frozen
+    cutting: Cutting = field(default_factory=Cutting)
 
     def make(self, default_text: str | None = None) -> "Run":
         """Make the run. All that can be checked without torch is checked first."""
@@ -133,5 +133,5 @@ class Asked:
                 raise OptionError(
                     "--variant multi-head and --heads 1 contradict each other", "Give 2 or more"
                 )
-            heads = self.heads or _MULTI_HEADS
+            heads = _MULTI_HEADS if self.heads is None else self.heads
         return heads, self.causal or self.variant is Variant.CAUSAL

@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+from attnscope.cli.output import say
 from attnscope.errors import OptionError, TextError
 from attnscope.text.display import visible
 
@@ -38,6 +39,8 @@ def read_file(path: Path) -> str:
         raise TextError(f"there is no file {name}", "Check the path") from None
     except OSError as error:
         raise TextError(f"{name} cannot be read: {error.strerror}") from None
+    except ValueError:  # a path with a NUL
+        raise TextError(f"there is no file {name}", "Check the path") from None
     return _decoded(data, name)
 
 
@@ -45,7 +48,7 @@ def _read_standard_input() -> str:
     if sys.stdin is None:
         raise TextError("there is no standard input", "Give the text itself")
     if sys.stdin.isatty():
-        print("attnscope: type the text, then Ctrl-D on a line of its own", file=sys.stderr)
+        say("attnscope", ["type the text, then Ctrl-D on a line of its own"])
     buffer = getattr(sys.stdin, "buffer", None)
     if buffer is None:
         return sys.stdin.read()

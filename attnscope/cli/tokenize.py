@@ -35,6 +35,7 @@ def command(
             "there is no text", 'Give a sentence in quotes, "-" for standard input, or --file'
         )
     (tokens,) = cutting.cut(given)
+    cutting.save_if_asked()
     say("note", tokens.vocabulary.notes)
     if target.format is o.Format.JSON:
         from attnscope.views.json_text import render_tokens

@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from attnscope.text.tokenizer import TextTokenizer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Cutting:
-    """How texts are cut into tokens, as asked on the command line."""
+    """How texts are cut into tokens, as asked on the command line; cuts them and saves how."""
 
     tokenizer: Path | None = None
     vocabulary: Path | None = None
     keep_punctuation: bool = False
     save: Path | None = None
     force: bool = False
+    _used: "tuple[TextTokenizer, str] | None" = None
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None and self.vocabulary is not None:
@@ -43,10 +44,18 @@ class Cutting:
         """Cut texts with one tokenizer; a vocabulary built from text is built from all of them."""
         corpus = "\n".join(texts) if self.vocabulary is None else read_file(self.vocabulary)
         tokenizer = self._tokenizer(corpus)
-        tokens = [tokenizer.tokens(text) for text in texts]
-        if self.save is not None:
-            self._save(tokenizer, corpus, self.save)
-        return tokens
+        self._used = tokenizer, corpus
+        return [tokenizer.tokens(text) for text in texts]
+
+    def save_if_asked(self) -> None:
+        """Write the tokenizer that was used, if --save-tokenizer was given."""
+        if self.save is None or self._used is None:
+            return
+        from attnscope.text.words import reusable
+
+        tokenizer, corpus = self._used
+        saved = reusable(tokenizer, corpus, keep_punctuation=self.keep_punctuation)
+        write_file(self.save, saved.tokenizer.to_str(pretty=True).encode(), force=self.force)
 
     def _tokenizer(self, corpus: str) -> "TextTokenizer":
         if self.tokenizer is not None:
@@ -59,9 +68,3 @@ class Cutting:
             return build_tokenizer(corpus, keep_punctuation=self.keep_punctuation)
         name = str(self.vocabulary)
         return corpus_tokenizer(corpus, name, keep_punctuation=self.keep_punctuation)
-
-    def _save(self, tokenizer: "TextTokenizer", corpus: str, path: Path) -> None:
-        from attnscope.text.words import reusable
-
-        saved = reusable(tokenizer, corpus, keep_punctuation=self.keep_punctuation)
-        write_file(path, saved.tokenizer.to_str(pretty=True).encode(), force=self.force)

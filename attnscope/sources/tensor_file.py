@@ -1,7 +1,6 @@
 """Named tensors from a .json, .npz or .safetensors file, read without running anything in it."""
 
 import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +42,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise TensorError(f"there is no tensor file {name}", "Check the path") from None
     except OSError as error:
         raise TensorError(f"tensor file {name} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise TensorError(f"there is no tensor file {name}", "Check the path") from None
     return _named(reader(path, name), name)
 
 
@@ -108,25 +109,28 @@ def _from_lists(value: object, entry: str, name: str) -> Tensor:
 
 def _read_npz(path: Path, name: str) -> dict[str, Tensor]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {entry: archive[entry] for entry in archive.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, AttributeError) as error:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            return {entry: _from_array(archive[entry], entry, name) for entry in archive.files}
+    except TensorError:
+        raise
+    except Exception as error:  # zip, zlib, header and number parsers each raise their own
+        reason = visible(" ".join(str(error).split()))
         raise TensorError(
-            f"tensor file {name} is not a readable .npz: {visible(' '.join(str(error).split()))}",
+            f"tensor file {name} is not a readable .npz: {reason or type(error).__name__}",
             "Write it with numpy.savez, without Python objects",
         ) from None
-    return {entry: _from_array(array, entry, name) for entry, array in arrays.items()}
 
 
-def _from_array(
-    array: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]", entry: str, name: str
-) -> Tensor:
+def _from_array(array: object, entry: str, name: str) -> Tensor:
     try:
-        return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))
+        if not isinstance(array, np.ndarray):
+            raise TypeError
+        native = array.astype(array.dtype.newbyteorder("="))
+        return torch.from_numpy(np.ascontiguousarray(native).reshape(array.shape))
     except TypeError:
+        kind = getattr(array, "dtype", "something else")
         raise TensorError(
-            f"{visible(entry)} in {name} holds {array.dtype}, not numbers",
-            "Give an array of numbers",
+            f"{visible(entry)} in {name} holds {kind}, not numbers", "Give an array of numbers"
         ) from None
 
 

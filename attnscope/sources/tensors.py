@@ -17,6 +17,7 @@ from attnscope.run import Run, Settings, axis_of_positions
 from attnscope.sources.options import Align, causal_offset
 from attnscope.sources.provenance import provenance
 from attnscope.sources.tensor_file import REQUIRED, read_tensors
+from attnscope.text.display import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def run_tensors(path: Path, options: TensorOptions) -> Run:
         variant="+".join(
             [*(["multi-head"] if call.heads > 1 else []), *(["causal"] if options.causal else [])]
         )
-        or "attention",
+        or "single-head",
         heads=call.heads,
         key_heads=call.key_heads,
         d_key=call.query.shape[2],
@@ -63,9 +64,10 @@ def run_tensors(path: Path, options: TensorOptions) -> Run:
         align=str(options.align) if options.align is not None and unequal else None,
         mask_method=options.mask_method,
         scale=call.scale,
+        softcap=call.softcap,
         dtype=str(dtype).removeprefix("torch."),
         device=str(call.query.device),
-        file=str(path),
+        file=visible(str(path)),
     )
     warnings = warnings_of(result, queries.labels, keys.labels)
     return Run(
@@ -93,7 +95,9 @@ def _dtype(
 
 
 def _call(tensors: dict[str, Tensor], options: TensorOptions, dtype: torch.dtype) -> AttentionCall:
-    query, key, value = (_three_axes(tensors[entry], entry).to(dtype) for entry in REQUIRED)
+    query, key, value = (
+        _cast(_three_axes(_real(tensors[entry], entry), entry), dtype, entry) for entry in REQUIRED
+    )
     # shapes first: the numbers in a message about the mask would otherwise be of a broken call
     plain = AttentionCall(query, key, value)
     offset = causal_offset(options.causal, options.align, plain.queries, plain.keys)
@@ -113,8 +117,6 @@ def _call(tensors: dict[str, Tensor], options: TensorOptions, dtype: torch.dtype
 
 
 def _three_axes(tensor: Tensor, entry: str) -> Tensor:
-    if tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TensorError(f"{entry} holds {str(tensor.dtype)[6:]}", "Give real numbers")
     if tensor.dim() == 4 and tensor.shape[0] == 1:
         return tensor[0]
     if tensor.dim() == 2:
@@ -130,12 +132,15 @@ def _three_axes(tensor: Tensor, entry: str) -> Tensor:
 def _mask(
     tensors: dict[str, Tensor], call: AttentionCall, offset: int
 ) -> tuple[Mask, Tensor | None]:
-    bias = tensors.get("bias")
-    if bias is not None:
-        bias = bias.to(call.query.dtype)
+    mask, bias = EVERYTHING, None
+    if "bias" in tensors:  # −inf is a way to hide here too
+        seen, bias = split_additive(_real(tensors["bias"], "bias").double())
+        if not bool(seen.all()):
+            seen = seen.expand(call.heads, call.queries, call.keys)
+            mask = from_tensor(seen, query_offset=offset, name="bias")
     given = tensors.get("mask")
     if given is None:
-        return EVERYTHING, bias
+        return mask, None if bias is None else _cast(bias, call.query.dtype, "bias")
     if given.dim() == 4 and given.shape[0] == 1:
         given = given[0]
     if given.dim() not in (2, 3) or tuple(given.shape[-2:]) != (call.queries, call.keys):
@@ -149,14 +154,16 @@ def _mask(
         )
     seen, added = _as_visible(given)
     if added is not None:
-        bias = added.to(call.query.dtype) + (0 if bias is None else bias)
-    return from_tensor(seen, query_offset=offset), bias
+        bias = added.double() if bias is None else bias + added
+    mask = mask & from_tensor(seen, query_offset=offset)
+    return mask, None if bias is None else _cast(bias, call.query.dtype, "bias")
 
 
 def _as_visible(given: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return which keys may be seen, and the bias that an additive mask holds besides."""
     if given.dtype == torch.bool:
         return given, None
+    given = _real(given, "mask")
     wide = given.double()
     only_0_and_1 = bool(((wide == 0) | (wide == 1)).all())
     if not given.is_floating_point():
@@ -188,7 +195,27 @@ def _number(tensors: dict[str, Tensor], entry: str) -> float | None:
 
 
 def _row(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if tensor is None else tensor.to(dtype).reshape(-1)
+    return None if tensor is None else _cast(_real(tensor, "sinks"), dtype, "sinks").reshape(-1)
+
+
+def _real(tensor: Tensor, entry: str) -> Tensor:
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TensorError(f"{entry} holds {str(tensor.dtype)[6:]}", "Give real numbers")
+    return tensor
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype, entry: str) -> Tensor:
+    """Convert to `dtype`. Raises: TensorError naming the first number that it cannot hold."""
+    cast = tensor.to(dtype)
+    lost = ~cast.isfinite() & tensor.isfinite()
+    if bool(lost.any()):
+        number, name = float(tensor[lost][0]), str(dtype).removeprefix("torch.")
+        raise TensorError(
+            f"{entry} holds {number:.6g}, which overflows {name} (largest "
+            f"{torch.finfo(dtype).max:.6g})",
+            "Choose a wider --dtype",
+        )
+    return cast
 
 
 def _moved(call: AttentionCall, device: torch.device) -> AttentionCall:

@@ -69,7 +69,7 @@ _BYTES = _byte_alphabet()
 def byte_level_label(piece: str) -> str:
     """Return a byte-level piece as a person reads it: spaces as ␠, broken characters as ⟨E2⟩."""
     if any(character not in _BYTES for character in piece):
-        return label(piece)  # an added token, written as it is
+        return label(piece)
     data = bytes(_BYTES[character] for character in piece)
     text = data.decode("utf-8", "surrogateescape")
     shown = "".join(

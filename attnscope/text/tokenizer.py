@@ -16,7 +16,16 @@ from attnscope.text.tokens import Tokens, Vocabulary
 # A vocabulary of at most this many entries is shown whole.
 SHOWN_WHOLE = 1000
 
+# A few ids may be unused (removed or reserved tokens). More holes than the vocabulary has
+# entries, and more than these, mean a damaged file: an embedding table would have a row for each.
+_HOLES_ALLOWED = 1024
+
 T = TypeVar("T")
+
+
+def most_rows(size: int) -> int:
+    """Return how many rows an embedding table may need for a vocabulary of `size` tokens."""
+    return 2 * size + _HOLES_ALLOWED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +38,7 @@ class TextTokenizer:
     unknown_ids: frozenset[int] = frozenset()
     special_ids: frozenset[int] = frozenset()
     byte_level: bool = False
+    added_ids: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
 
     def tokens(self, text: str) -> Tokens:
@@ -51,17 +61,27 @@ class TextTokenizer:
         ids = tuple(encoding.ids)
         pieces = tuple(encoding.tokens)
         spans = tuple((start, end) for start, end in encoding.offsets)
+        most = most_rows(self.tokenizer.get_vocab_size())
+        if len({len(ids), len(pieces), len(spans)}) > 1 or max(ids) >= most:
+            raise TokenizerError(
+                f"tokenizer {visible(self.name)} gives {len(ids)} ids up to {max(ids)} for "
+                f"{len(pieces)} tokens",
+                "Check the special tokens of its post-processor",
+            )
         added = encoding.special_tokens_mask
         special = tuple(bool(added[i]) or ids[i] in self.special_ids for i in range(len(ids)))
         unknown = tuple(piece_id in self.unknown_ids for piece_id in ids)
-        show = byte_level_label if self.byte_level else label
-        labels = tuple(
-            f"{label(piece)} {label(text[start:end])}" if is_unknown else show(piece)
-            for piece, (start, end), is_unknown in zip(pieces, spans, unknown, strict=True)
-        )
+        labels = tuple(self._label(text, *token) for token in zip(ids, pieces, spans, strict=True))
         return Tokens(
             text, pieces, labels, ids, spans, special, unknown, self._vocabulary(pieces, ids)
         )
+
+    def _label(self, text: str, token_id: int, piece: str, span: tuple[int, int]) -> str:
+        if token_id in self.unknown_ids:
+            return f"{label(piece)} {label(text[slice(*span)])}"
+        if self.byte_level and token_id not in self.added_ids:
+            return byte_level_label(piece)
+        return label(piece)
 
     def _vocabulary(self, pieces: tuple[str, ...], ids: tuple[int, ...]) -> Vocabulary:
         size = self.tokenizer.get_vocab_size()

@@ -9,12 +9,9 @@ from tokenizers import Tokenizer
 
 from attnscope.errors import TokenizerError
 from attnscope.text.display import visible
-from attnscope.text.tokenizer import TextTokenizer, guarded
+from attnscope.text.tokenizer import TextTokenizer, guarded, most_rows
 
-# A few ids may be unused (removed or reserved tokens). More holes than the vocabulary has
-# entries, and more than these, mean a damaged file: an embedding table would have a row for each.
-_HOLES_ALLOWED = 1024
-
+_SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
 _MODELS = ("BPE", "Unigram", "WordLevel", "WordPiece")
 
 
@@ -23,7 +20,12 @@ def load_tokenizer(path: Path) -> TextTokenizer:
 
     Raises: TokenizerError naming the file and what is wrong with it.
     """
-    file = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        file = path / "tokenizer.json" if path.is_dir() else path
+    except OSError as error:
+        raise TokenizerError(
+            f"{visible(str(path))} cannot be read: {error.strerror}", "Check the path"
+        ) from None
     name = visible(str(file))
     settings = _settings(file, name)
     model = _checked_model(settings, name)
@@ -33,7 +35,7 @@ def load_tokenizer(path: Path) -> TextTokenizer:
     return TextTokenizer(
         tokenizer,
         "file",
-        str(file),
+        name,
         unknown_ids=_unknown_ids(model, tokenizer),
         special_ids=frozenset(
             token_id
@@ -41,6 +43,7 @@ def load_tokenizer(path: Path) -> TextTokenizer:
             if added.special
         ),
         byte_level=byte_level,
+        added_ids=frozenset(tokenizer.get_added_tokens_decoder()),
         notes=notes,
     )
 
@@ -48,7 +51,7 @@ def load_tokenizer(path: Path) -> TextTokenizer:
 def _settings(file: Path, name: str) -> dict[str, Any]:
     try:
         data = file.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # a path with a NUL is a ValueError
         raise TokenizerError(
             f"there is no tokenizer file {name}",
             "Give a tokenizer.json or a folder that holds one",
@@ -63,11 +66,11 @@ def _settings(file: Path, name: str) -> dict[str, Any]:
             f"{error.start}",
             "Give a tokenizer.json",
         ) from None
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         where = (
             f"{error.msg} at line {error.lineno} column {error.colno}"
             if isinstance(error, json.JSONDecodeError)
-            else "it is nested too deeply"
+            else visible(" ".join(str(error).split()))  # too many digits, or too many brackets
         )
         raise TokenizerError(
             f"tokenizer file {name} is not JSON: {where}", "Give a complete tokenizer.json"
@@ -102,9 +105,14 @@ def _checked_model(settings: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _check_ids(vocabulary: dict[str, Any], settings: dict[str, Any], name: str) -> None:
     added = settings.get("added_tokens") or []
+    if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
+        raise TokenizerError(
+            f'"added_tokens" in tokenizer file {name} is not a list of tokens',
+            "Give a tokenizer.json as the tokenizers library writes it",
+        )
     entries = dict(vocabulary)
     entries.update({str(token.get("content")): token.get("id") for token in added})
-    most = 2 * len(entries) + _HOLES_ALLOWED
+    most = most_rows(len(entries))
     for piece, piece_id in entries.items():
         if not isinstance(piece_id, int) or not 0 <= piece_id < most:
             raise TokenizerError(
@@ -115,7 +123,7 @@ def _check_ids(vocabulary: dict[str, Any], settings: dict[str, Any], name: str) 
 
 
 def _switch_off_cutting(settings: dict[str, Any]) -> tuple[str, ...]:
-    """Switch off stored padding and truncation in place; return a note for each."""
+    """Switch off stored padding, truncation and dropout in place; return a note for each."""
     notes = []
     if truncation := settings.get("truncation"):
         length = truncation.get("max_length") if isinstance(truncation, dict) else truncation
@@ -123,6 +131,13 @@ def _switch_off_cutting(settings: dict[str, Any]) -> tuple[str, ...]:
     if settings.get("padding"):
         notes.append("the tokenizer file pads texts: switched off here")
     settings["truncation"] = settings["padding"] = None
+    model = settings["model"]
+    if model.get("dropout"):
+        dropout = visible(str(model["dropout"]))
+        notes.append(
+            f"the tokenizer file drops merges at random (dropout {dropout}): switched off here"
+        )
+        model["dropout"] = None
     return tuple(notes)
 
 
@@ -141,11 +156,16 @@ def _keep_whole_spans(settings: dict[str, Any]) -> bool:
 
 def _parts(settings: dict[str, Any]) -> list[dict[str, Any]]:
     parts = []
-    for room in ("pre_tokenizer", "post_processor", "decoder"):
-        part = settings.get(room)
-        if isinstance(part, dict):
-            inner = [part, *(part.get("pretokenizers") or part.get("processors") or ())]
-            parts += [p for p in inner if isinstance(p, dict)]
+    waiting = [
+        settings.get(room) for room in ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+    ]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict):
+            parts.append(part)
+            waiting += [part.get(inner) for inner in _SEQUENCES]
     return parts
 
 

@@ -10,6 +10,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
 from attnscope.errors import TextError
+from attnscope.text.display import visible
 from attnscope.text.tokenizer import TextTokenizer, check_text, guarded, shortened
 
 UNKNOWN = "[UNK]"
@@ -23,7 +24,7 @@ _LETTER = (
 # Joined inside a word: apostrophes (don't), and the joiners of Persian and Indic scripts.
 # Joined inside a number: a point or comma between digits (3.14, 1,000).
 _WORD = (
-    rf"(?!\p{{Pc}}+(?!{_LETTER})){_LETTER}+"
+    rf"(?<!\p{{Pc}})(?!\p{{Pc}}++(?!{_LETTER})){_LETTER}+"
     rf"(?:(?:['\x{{2019}}\x{{200C}}\x{{200D}}](?=[\p{{L}}\p{{M}}])|(?<=\p{{Nd}})[.,](?=\p{{Nd}}))"
     rf"{_LETTER}+)*"
 )
@@ -79,7 +80,7 @@ def _built(
     distinct = sorted({piece for piece, _ in pieces})
     if not distinct:
         raise TextError(
-            f"no tokens in {shortened(corpus)}",
+            f"no tokens in {visible(name) or shortened(corpus)}",
             "Give at least one word; --keep-punctuation makes punctuation tokens",
         )
     vocabulary = {piece: i for i, piece in enumerate(distinct)}
@@ -88,4 +89,4 @@ def _built(
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = cutter
     unknown_ids = frozenset({vocabulary[UNKNOWN]} if unknown else ())
-    return TextTokenizer(tokenizer, source, name, unknown_ids)
+    return TextTokenizer(tokenizer, source, visible(name), unknown_ids)

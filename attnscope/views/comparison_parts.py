@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attnscope.views.look import SUMMARY_ABOVE, Look
+from attnscope.views.look import Look
 from attnscope.views.parts import Grid, Line, Listing, Pair, Part, Tone
-from attnscope.views.run_parts import matrices_of_result
-from attnscope.views.style import gap
+from attnscope.views.run_parts import is_long, matrices_of_result
+from attnscope.views.style import STEPS, gap
 
 if TYPE_CHECKING:
     from attnscope.compare import Comparison
@@ -33,12 +33,22 @@ def parts_of_comparison(comparison: "Comparison", look: Look) -> Iterator[Part]:
     methods = " and ".join(str(result.method) for result in comparison.results)
     settings = comparison.run.settings
     yield Line(f"causal attention, mask method {methods} · {settings.dtype}", Tone.HEADING)
-    if max(len(comparison.run.queries), len(comparison.run.keys)) > SUMMARY_ABOVE and not look.show:
+    if is_long(comparison.run) and look.summarise and not (look.show or look.queries):
         yield Line("a summary: --show all prints every step", Tone.HINT)
     else:
         yield from _steps(comparison, look)
     yield _costs(comparison)
     yield from _verdict(comparison)
+
+
+def steps_missing(asked: tuple[str, ...]) -> list[str]:
+    """Return a note for each step that was asked for and that a comparison does not show."""
+    shown = {step for steps in _STEPS for step in steps}
+    every = set(STEPS) <= set(asked)
+    return [
+        f"--show {step}: a comparison does not show it" for step in asked
+        if step not in shown and not every
+    ]  # fmt: skip
 
 
 def _steps(comparison: "Comparison", look: Look) -> Iterator[Part]:

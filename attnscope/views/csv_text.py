@@ -5,6 +5,7 @@ import io
 import math
 from collections.abc import Iterable
 
+from attnscope.errors import OptionError
 from attnscope.views.parts import Grid, Listing, Pair, Part
 
 HEADER = (
@@ -16,7 +17,7 @@ def render(parts: Iterable[Part]) -> str:
     """Return every number of every grid on a line of its own, to full precision.
 
     A hidden cell has an empty value; NaN, inf and -inf are written so. A document without grids
-    (tokens) gives its listing, with the columns that has.
+    (tokens) gives its listing, with the columns that has. Raises: OptionError if there are several.
     """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -28,10 +29,14 @@ def render(parts: Iterable[Part]) -> str:
         for grid in grids:
             writer.writerows(_grid_rows(grid))
         return stream.getvalue()
-    for listing in everything:
-        if isinstance(listing, Listing):
-            writer.writerow(listing.columns)
-            writer.writerows(listing.rows)
+    listings = [part for part in everything if isinstance(part, Listing)]
+    if len(listings) != 1:
+        raise OptionError(
+            f"--format csv writes one table, and the steps to show give {len(listings)}",
+            "Show steps that are matrices, or one that is not",
+        )
+    writer.writerow(listings[0].columns)
+    writer.writerows(listings[0].rows)
     return stream.getvalue()
 
 

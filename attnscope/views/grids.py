@@ -4,10 +4,21 @@ from typing import TYPE_CHECKING
 
 from attnscope.run import Axis
 from attnscope.views.parts import Band, Grid
-from attnscope.views.style import STEPS
+from attnscope.views.style import STEPS, number
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from attnscope.attention.call import AttentionCall
+
+
+def scaling(call: "AttentionCall") -> str:
+    """Return how omegas become scaled scores, as a formula."""
+    formula = f"{number(call.scale, 4)}·ω"
+    if call.softcap is not None:
+        cap = number(call.softcap, 4)
+        formula = f"{cap}·tanh({formula} / {cap})"
+    return formula if call.bias is None else f"{formula} + bias"
 
 
 def band(name: str, axis: Axis, positions: tuple[int, ...] | None = None) -> Band:

@@ -32,6 +32,7 @@ _HEAD_STEPS = {
     "key": "keys",
     "value": "values",
     "omegas": "omegas",
+    "bias": "scaled",
     "scaled_scores": "scaled",
     "mask": "mask",
     "unmasked_weights": "unmasked",
@@ -183,6 +184,8 @@ def _head(run: Run, result: "AttentionResult", layer: int, head: int, look: Look
     arrays["query"] = call.query[head][rows]
     arrays["key"], arrays["value"] = call.key[key_head], call.value[key_head]
     arrays["omegas"] = steps.scores[head][rows]
+    if call.bias is not None:
+        arrays["bias"] = call.bias.expand(call.heads, call.queries, call.keys)[head][rows]
     scaled = steps.logits if result.mask_steps is None else steps.scaled
     arrays["scaled_scores"] = scaled[head][rows]
     arrays["mask"] = result.visible[head][rows]
@@ -205,7 +208,15 @@ def _head(run: Run, result: "AttentionResult", layer: int, head: int, look: Look
     }
     nonfinite = sum(int((~array.isfinite()).sum()) for array in counted)
     nonfinite += int((~steps.scaled[head][rows].isfinite()).sum())
-    return {"layer": layer, "head": head, "key_head": key_head, **shown, "nonfinite": nonfinite}
+    sink = None if call.sinks is None else _finite(float(call.sinks[head]))
+    return {
+        "layer": layer,
+        "head": head,
+        "key_head": key_head,
+        "sink": sink,
+        **shown,
+        "nonfinite": nonfinite,
+    }
 
 
 def _concatenation(run: Run, look: Look) -> Any:

@@ -9,12 +9,16 @@ from attnscope.views.style import STEPS
 # From this many tokens on, tables start with a summary instead of matrices.
 SUMMARY_ABOVE = 32
 
+# A float64 has at most 17 significant decimals.
+MOST_DECIMALS = 17
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """The steps, rows and heads to show, and how.
 
-    `queries` are row positions; None shows all. `show` is empty for the default steps.
+    `queries` are row positions; None shows all. `show` is empty for the default steps. A long text
+    is summarised unless `summarise` is False.
     """
 
     show: tuple[str, ...] = ()
@@ -22,6 +26,13 @@ class Look:
     head: int | None = None
     precision: int = 4
     width: int = 80
+    summarise: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.precision <= MOST_DECIMALS:
+            raise OptionError(
+                f"--precision {self.precision} is out of range", f"Give 0 to {MOST_DECIMALS}"
+            )
 
     def shows(self, step: str, *, default: bool) -> bool:
         """Return whether a step is to be shown."""

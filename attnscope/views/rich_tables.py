@@ -67,9 +67,14 @@ def _listing(part: Listing, look: Look) -> Iterator[tuple[RenderableType, int]]:
         (_longest_word(name), max([cell_len(row[i]) for row in part.rows] or [0]))
         for i, name in enumerate(part.columns)
     ]
+    # a word may be folded where it is a token of any length, but not where it may be a number
+    words = [
+        max((_longest_word(row[i]) for row in part.rows if len(row[i]) > 40), default=0)
+        for i in range(len(part.columns))
+    ]
     least = [
-        max(cells, min(name, _FOLDED)) if numeric else min(_FOLDED, max(name, cells))
-        for (name, cells), numeric in zip(columns, part.numeric, strict=True)
+        max(cells, min(name, _FOLDED)) if numeric else min(max(_FOLDED, word), max(name, cells))
+        for (name, cells), numeric, word in zip(columns, part.numeric, words, strict=True)
     ]
     widths = _fitted([max(name, cells) for name, cells in columns], least, look.width)
     if sum(widths) + _GAP * (len(widths) - 1) > look.width:
@@ -92,17 +97,22 @@ def _records(part: Listing, look: Look) -> Iterator[tuple[RenderableType, int]]:
 
 
 def _longest_word(name: str) -> int:
-    return max(cell_len(word) for word in name.split())
+    return max((cell_len(word) for word in name.split()), default=0)
 
 
 def _fitted(wanted: list[int], least: list[int], width: int) -> list[int]:
-    """Narrow the widest columns, one cell at a time, until all fit or none can give more."""
+    """Narrow the widest column to the next, and so on, until all fit or none can give more."""
     widths = list(wanted)
-    while sum(widths) + _GAP * (len(widths) - 1) > width:
-        loose = [i for i in range(len(widths)) if widths[i] > least[i]]
+    while (over := sum(widths) + _GAP * (len(widths) - 1) - width) > 0:
+        loose = sorted(
+            (i for i in range(len(widths)) if widths[i] > least[i]), key=widths.__getitem__
+        )
         if not loose:
             break
-        widths[max(loose, key=lambda i: widths[i])] -= 1
+        widest = loose[-1]
+        next_one = max([widths[i] for i in loose[:-1]] or [0])
+        give = max(1, min(over, widths[widest] - max(next_one, least[widest])))
+        widths[widest] -= give
     return widths
 
 
@@ -112,9 +122,9 @@ def _grid(part: Grid, look: Look) -> Iterator[tuple[RenderableType, int]]:
         for row in range(len(part.rows.labels))
     ]
     names = [part.rows.heading(i) for i in range(len(part.rows.labels))]
-    name_width = _name_width([*names, part.rows.name], cells, look.width)
-    yield _title(part.title, look), 0
     heading_width = 7 if look.width < 76 else 10
+    name_width = _name_width([*names, part.rows.name], part, cells, look.width)
+    yield _title(part.title, look), 0
     for start, end, widths in _blocks(part, cells, look.width - name_width, heading_width):
         if (start, end) != (0, len(part.columns.labels)):
             block = _block_name(part, start, end)
@@ -128,11 +138,14 @@ def _grid(part: Grid, look: Look) -> Iterator[tuple[RenderableType, int]]:
         yield table, name_width + sum(widths) + _GAP * len(widths)
 
 
-def _name_width(names: list[str], cells: list[list[Text]], width: int) -> int:
+def _name_width(names: list[str], part: Grid, cells: list[list[Text]], width: int) -> int:
     """Return the width of row names: a third at most, on a narrow screen what one number leaves."""
     most = width // 3
     if width < 60:
-        most = max(most, width - _GAP - max(cell.cell_len for row in cells for cell in row))
+        headings = [part.columns.heading(i) for i in range(len(part.columns.labels))]
+        number = max(cell.cell_len for row in cells for cell in row)
+        heading = min(7, max(cell_len(heading) for heading in headings))
+        most = max(most, width - _GAP - max(number, heading))
     return min(max(cell_len(name) for name in names), max(4, most))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attnscope.run import Run
-from attnscope.views.grids import band, dimensions, grid, weights_grid
+from attnscope.views.grids import band, dimensions, grid, scaling, weights_grid
 from attnscope.views.look import SUMMARY_ABOVE, Look
 from attnscope.views.parts import Band, Grid, Line, Listing, Part, Tone
 from attnscope.views.shapes import shapes_of_run
@@ -21,7 +21,7 @@ Rows = tuple[int, ...]
 
 def parts_of_run(run: Run, look: Look) -> Iterator[Part]:
     """Return the parts of a run in reading order."""
-    long = max(len(run.queries), len(run.keys)) > SUMMARY_ABOVE
+    long = is_long(run) and look.summarise
     walk = look.queries is not None and not look.show
     yield Line(_headline(run), Tone.HEADING)
     if look.shows("tokens", default=not walk and not long):
@@ -30,6 +30,8 @@ def parts_of_run(run: Run, look: Look) -> Iterator[Part]:
         yield shapes_of_run(run)
     yield from _inputs(run, look)
     for result in run.layers:
+        if result.call.sinks is not None:
+            yield Line("each row's sink takes a part of the weight: rows add to less than 1")
         if walk:
             yield from (_with_head(part, run) for part in walks_of_result(run, result, look))
         else:
@@ -41,6 +43,26 @@ def parts_of_run(run: Run, look: Look) -> Iterator[Part]:
             "every step, --query N one row",
             Tone.HINT,
         )
+
+
+def is_long(run: Run) -> bool:
+    """Return whether a run has too many tokens to show every number at once."""
+    return max(len(run.queries), len(run.keys)) > SUMMARY_ABOVE
+
+
+def steps_missing(run: Run, asked: tuple[str, ...]) -> list[str]:
+    """Return a note for each step that was asked for and that this run does not have."""
+    if set(STEPS) <= set(asked):  # all: everything there is
+        return []
+    reasons: dict[str, str] = {}
+    if run.inputs is None:
+        reasons |= dict.fromkeys(("tokens", "embeddings", "projections"), "the vectors came alone")
+    if run.settings.mask_method != "renormalize":
+        steps = ("unmasked", "masked", "row-sums")
+        reasons |= dict.fromkeys(steps, "it is a step of --mask-method renormalize")
+    if run.settings.heads == 1:
+        reasons["concatenation"] = "there is one head"
+    return [f"--show {step} shows nothing: {reasons[step]}" for step in asked if step in reasons]
 
 
 def _headline(run: Run) -> str:
@@ -103,7 +125,7 @@ def _with_head(part: Part, run: Run) -> Part:
 
 
 def _matrices(run: Run, result: "AttentionResult", look: Look) -> Iterator[Part]:
-    long = max(len(run.queries), len(run.keys)) > SUMMARY_ABOVE
+    long = is_long(run) and look.summarise
     call, steps = result.call, result.mask_steps
     rows = look.rows(len(run.queries))
     queries, keys = band("query", run.queries, rows), band("key", run.keys)
@@ -124,7 +146,7 @@ def _matrices(run: Run, result: "AttentionResult", look: Look) -> Iterator[Part]
         if look.shows("mask", default=False):
             yield grid("mask", STEPS["mask"], queries, keys, seen, head, whole=True)
         if look.shows("scaled", default=masked and steps is None and not long):
-            title = f"{STEPS['scaled']} {number(call.scale, 4)}·ω" + (
+            title = f"{STEPS['scaled']} {scaling(call)}" + (
                 f", {HIDDEN} hidden before the softmax" if masked and steps is None else ""
             )
             hide = seen if steps is None else None

@@ -77,6 +77,7 @@ _SETTINGS = _object(
         "d_model": {"type": ["integer", "null"]},
         "vocabulary_size": {"type": ["integer", "null"]},
         "seed": {"type": ["integer", "null"]},
+        "softcap": {"type": ["number", "null"]},
         "file": _OPTIONAL_STRING,
     }
 )
@@ -88,6 +89,7 @@ _ARRAYS = {
     "key": (_MATRIX, "keys × d_key"),
     "value": (_MATRIX, "keys × d_value"),
     "omegas": (_MATRIX, "q·k before scale and mask: selected queries × keys"),
+    "bias": (_MATRIX, "what is added to the scaled omegas"),
     "scaled_scores": (_MATRIX, "null where the mask hides before the softmax"),
     "mask": (_list(_list({"type": "boolean"})), "true: the query may see the key"),
     "unmasked_weights": (_MATRIX, "renormalize: softmax over all keys"),
@@ -103,6 +105,7 @@ _HEAD = _object(
         "layer": _COUNT,
         "head": _COUNT,
         "key_head": _COUNT,
+        "sink": {"type": ["number", "null"], "description": "one more logit, without a value"},
         **{name: {**schema, "description": about} for name, (schema, about) in _ARRAYS.items()},
         "nonfinite": {**_COUNT, "description": "numbers that are NaN or infinite, not by the mask"},
     },

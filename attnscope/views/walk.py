@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attnscope.run import Run
-from attnscope.views.grids import band, dimensions, grid
+from attnscope.views.grids import band, dimensions, grid, scaling
 from attnscope.views.look import Look
 from attnscope.views.parts import Band, Grid
-from attnscope.views.style import number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +27,8 @@ def _walk(run: Run, result: "AttentionResult", head: int, row: int) -> Iterator[
     query = band("query", run.queries, (row,))
     name = f"query {query.heading(0)}"
     widths = dimensions("q", call.query.shape[2])
-    yield grid("queries", f"{name}: q = x·W_query", query, widths, call.query[head], head)
+    made = "" if run.inputs is None else " = x·W_query"
+    yield grid("queries", f"{name}: q{made}", query, widths, call.query[head], head)
     seen = result.visible[head][row].tolist()
     columns: list[tuple[str, list[float], bool]] = [
         *_columns("k", call.key[key_head]),
@@ -40,10 +40,10 @@ def _walk(run: Run, result: "AttentionResult", head: int, row: int) -> Iterator[
         columns.append(("masked", result.mask_steps.masked[head][row].tolist(), True))
     weight_column = len(columns)
     columns.append(("weight", result.weights[head][row].tolist(), True))
-    title = f"{name}: every key, scaled = {number(call.scale, 4)}·ω"
+    title = f"{name}: every key, scaled = {scaling(call)}"
     yield _walk_grid(title, run, head, columns, seen, weight_column)
     values = _columns("v", call.value[key_head])
-    yield _walk_grid(f"{name}: the values, v = x·W_value", run, head, values, seen)
+    yield _walk_grid(f"{name}: the values v", run, head, values, seen)
     if result.mask_steps is not None:
         sums = result.mask_steps.row_sums[head][:, None]
         yield grid("row-sums", f"{name}: row sum", query, Band("sum", ("row sum",)), sums, head)

@@ -184,7 +184,8 @@ def test_the_numbers_are_there_with_and_without_colour(cli):
 
     plain = cli("run", "a b").out
     coloured = cli("run", "a b", "--color", "always").out
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
+    uncoloured = re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines()
+    assert [line.rstrip() for line in uncoloured] == plain.splitlines()
 
 
 def test_save_tokenizer(cli, tmp_path):
@@ -209,3 +210,51 @@ def test_a_large_vocabulary_widens_the_table(cli, tmp_path):
     assert (vocabulary["complete"], vocabulary["entries"]) == (False, {"w50009": 50009})
     done = cli("run", "w50009", "--tokenizer", path, "--vocabulary-size", "50000")
     assert "--vocabulary-size 50000 is too small" in done.err
+
+
+def test_devices_and_links_are_written_to_and_not_replaced(cli, tmp_path):
+    import os
+    import stat
+    import threading
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    assert cli("run", "a b", "--output", pipe, "--format", "json").code == 0
+    reader.join(30)
+    assert json.loads(read[0])["text"] == "a b"
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
+    link.symlink_to(target)
+    assert cli("run", "a b", "--output", link).code == 0
+    assert link.is_symlink()
+    assert json.loads(target.read_text())["text"] == "a b"
+    assert cli("run", "a b", "--output", link).code == 2
+
+
+def test_a_tokenizer_is_not_saved_when_the_run_fails(cli, tmp_path):
+    path = tmp_path / "words.json"
+    for options in (("--query", "zzz"), ("--device", "cuda:99"), ("--vocabulary-size", "1")):
+        assert cli("run", "a b", "--save-tokenizer", path, *options).code == 2
+        assert not path.exists()
+    done = cli("run", "a b", "--save-tokenizer", path, "--output", path)
+    assert "two files have the name" in done.err
+
+
+def test_names_that_are_no_unicode(cli, tmp_path):
+    path = tmp_path / "b\udcff.json"
+    path.write_text('{"q": [[1.0]], "k": [[1.0]], "v": [[1.0]]}')
+    assert cli("run", "--qkv", path, "--json").json["settings"]["file"].endswith("b⟨U+DCFF⟩.json")
+    path.write_text("some words")
+    name = cli("tokenize", "some", "--vocabulary", path, "--json").json["vocabulary"]["name"]
+    assert name.endswith("b⟨U+DCFF⟩.json")
+
+
+def test_long_names_are_one_line(cli):
+    for option in ("--tokenizer", "--save-tokenizer", "--output", "--file", "--vocabulary"):
+        done = cli("run", "a", option, "x" * 600)
+        assert done.code == 2, option
+        assert done.err.count("\n") == 1

@@ -121,3 +121,28 @@ def test_version():
     for flag in ("--version", "-V"):
         done = subprocess.run([*PROGRAM, flag], capture_output=True, text=True, env=clean())
         assert done.stdout == f"attnscope {attnscope.__version__}\n"
+
+
+def test_streams_that_are_closed_or_full():
+    done = shell("attnscope run 'a b' --heads 3 --json 2>&-")
+    assert done.returncode == 0
+    assert done.stdout.startswith(b'{"schema"')
+    assert shell("attnscope run 'a b' >&-").returncode == 0
+    done = shell("attnscope run 'a b' --heads 3 --json 2>/dev/full")
+    assert done.returncode == 0
+    assert done.stdout.startswith(b'{"schema"')
+    assert shell("attnscope run '' 2>/dev/full").returncode == 2
+
+
+def test_too_little_memory_is_one_line():
+    done = shell("ulimit -v 4000000; attnscope run 'a b' --d-model 20000")
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1
+    assert b"more memory than can be had" in done.stderr
+
+
+def test_completion():
+    asked = {"COMP_WORDS": "attnscope to", "COMP_CWORD": "1"}
+    environment = clean(_ATTNSCOPE_COMPLETE="complete_bash", **asked)
+    done = subprocess.run(PROGRAM, capture_output=True, text=True, env=environment)
+    assert done.stdout.strip() == "tokenize"

@@ -81,6 +81,9 @@ def test_trimmed_spans_are_made_whole(write):
             }},
             "unmatched parenthesis",
         ),
+        ({"added_tokens": ["x"]}, '"added_tokens" in tokenizer file'),
+        ({"added_tokens": 5}, '"added_tokens" in tokenizer file'),
+        ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": 5}}, "cannot be used"),
         (
             {"added_tokens": [{"id": 9_999_999, "content": "\x1b[31m", "special": True}]},
             "␛[31m the id 9999999",
@@ -102,6 +105,51 @@ def test_files_that_are_not_there_or_not_text(tmp_path):
     path.write_bytes(b'{"a": "\xff"}')
     with pytest.raises(TokenizerError, match="byte 0xFF at offset 7"):
         load_tokenizer(path)
+
+
+def template(ids, tokens):
+    special = {"id": "[CLS]", "ids": ids, "tokens": tokens}
+    single = [
+        {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    ]
+    return {
+        "type": "TemplateProcessing", "single": single, "pair": single,
+        "special_tokens": {"[CLS]": special},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("ids", "tokens"), [([0, 1], ["[CLS]"]), ([100_000_000], ["[CLS]"])])
+def test_special_tokens_that_make_no_sense(write, ids, tokens):
+    tokenizer = load_tokenizer(write(post_processor=template(ids, tokens)))
+    with pytest.raises(TokenizerError, match="Check the special tokens"):
+        tokenizer.tokens("a b")
+
+
+def test_dropout_is_switched_off_and_said(write):
+    vocabulary = {"a": 0, "b": 1, "ab": 2}
+    model = {"type": "BPE", "vocab": vocabulary, "merges": [["a", "b"]], "dropout": 0.5}
+    tokenizer = load_tokenizer(write(model=model))
+    assert all(tokenizer.tokens("ab").ids == (2,) for _ in range(20))
+    assert "drops merges at random (dropout 0.5)" in tokenizer.notes[0]
+
+
+def test_a_byte_level_normalizer_is_seen(write):
+    model = {"type": "BPE", "vocab": {"a": 0, "Ġ": 1}, "merges": []}
+    path = write(
+        model=model, normalizer={"type": "ByteLevel"}, pre_tokenizer=None,
+        added_tokens=[{"id": 2, "content": "café", "special": False, "normalized": False,
+                       "lstrip": False, "rstrip": False, "single_word": False}],
+    )  # fmt: skip
+    assert load_tokenizer(path).tokens("a acafé").labels == ("a", "␠", "a", "café")
+
+
+def test_a_normalizer_that_makes_the_rust_side_panic(write, capfd):
+    path = write(normalizer={"type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAAA="})
+    with pytest.raises(TokenizerError, match="cannot be used: index out of bounds") as caught:
+        load_tokenizer(path).tokens("a b")
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_panic_of_the_rust_side_is_one_clear_error(capfd):

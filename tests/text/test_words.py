@@ -70,3 +70,9 @@ def test_a_saved_tokenizer_knows_the_unknown_word():
     saved = reusable(built, "a b", keep_punctuation=False)
     assert saved.tokenizer.get_vocab() == {"a": 0, "b": 1, "[UNK]": 2}
     assert saved.tokens("a z").ids == (0, 2)
+
+
+def test_a_line_of_underscores_takes_no_time():
+    with pytest.raises(TextError):
+        build_tokenizer("_" * 100_000)
+    assert build_tokenizer("a __b c__").tokens("a __b c__").pieces == ("a", "__b", "c__")

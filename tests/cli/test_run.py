@@ -427,3 +427,13 @@ def test_rounding_in_half_precision_is_no_alarm(cli):
     words = "one two three four five six seven eight nine ten"
     done = cli("run", words, "--dtype", "bfloat16", "--d-model", "1000", "--d-key", "100", "--json")
     assert done.json["agreement"]["agrees"] is True
+
+
+def test_heads_read_their_own_key_head(cli):
+    path = ROOT / "samples" / "qkv.safetensors"
+    document = cli("run", "--qkv", path, "--json").json
+    assert [head["key_head"] for head in document["heads"]] == [0, 0, 1, 1]
+    for head in document["heads"]:
+        for q, omegas in zip(head["query"], head["omegas"], strict=True):
+            by_hand = [sum(a * b for a, b in zip(q, k, strict=True)) for k in head["key"]]
+            assert_close(omegas, by_hand, 1e-5)

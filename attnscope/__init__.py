@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from attnscope.modules import MultiHeadAttention as MultiHeadAttention
     from attnscope.modules import SelfAttention as SelfAttention
     from attnscope.run import Run as Run
+    from attnscope.views.notebook import to_numpy as to_numpy
+    from attnscope.views.notebook import to_pandas as to_pandas
+    from attnscope.runfile import load_run as load_run
+    from attnscope.runfile import save_run as save_run
 
 # Each public name and the module it is loaded from on first use, so that `import attnscope`
 # does not load torch.
@@ -36,9 +40,13 @@ _HOMES = {
     "Run": "attnscope.run",
     "SelfAttention": "attnscope.modules",
     "attend": "attnscope.attention.result",
+    "load_run": "attnscope.runfile",
     "run_qkv": "attnscope.library",
     "run_sentence": "attnscope.library",
+    "save_run": "attnscope.runfile",
     "to_json": "attnscope.library",
+    "to_numpy": "attnscope.views.notebook",
+    "to_pandas": "attnscope.views.notebook",
 }
 
 __all__ = ["__version__", *_HOMES]

@@ -8,6 +8,8 @@ AttnscopeError
 ├── ShapeError        tensors whose shapes do not fit together
 ├── DeviceError       a device that is not there
 ├── SizeError         more memory than this machine has
+├── RunFileError      a run file that cannot be read
+├── MissingExtraError a package of an extra is not installed
 ├── OutputError       a result that cannot be written
 └── CheckFailed       a check the user asked for did not hold (exit code 1)
 """
@@ -55,6 +57,14 @@ class DeviceError(AttnscopeError):
 
 class SizeError(AttnscopeError):
     """The work needs more memory than this machine has."""
+
+
+class RunFileError(AttnscopeError):
+    """The run file cannot be read."""
+
+
+class MissingExtraError(AttnscopeError):
+    """A package of an extra is not installed."""
 
 
 class OutputError(AttnscopeError):

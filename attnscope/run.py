@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from attnscope.errors import OptionError
@@ -90,6 +91,23 @@ class Run:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str | None:
+        """Return what a notebook shows: the page of this run, in a frame."""
+        # The document does not know its views; a notebook asks the document, so it asks for one.
+        frame: str | None = import_module("attnscope.views.notebook").html_frame(self)
+        return frame
+
+    def _repr_mimebundle_(
+        self,
+        include: object = None,  # noqa: ARG002  as Jupyter calls it
+        exclude: object = None,  # noqa: ARG002
+    ) -> dict[str, str]:
+        """Return the page, if it is small enough to be kept in a notebook, and a line of text."""
+        s = self.settings
+        text = f"<Run: {s.variant} attention, {len(self.queries)} × {len(self.keys)} tokens>"
+        frame = self._repr_html_()
+        return {"text/plain": text} | ({} if frame is None else {"text/html": frame})
 
     @property
     def crossed(self) -> bool:

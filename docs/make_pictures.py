@@ -1,17 +1,23 @@
-"""Draw the README's picture: what the terminal shows, as an SVG without fonts from elsewhere.
+"""Draw the README's pictures: what the terminal shows, as SVGs without fonts from elsewhere.
 
 python docs/make_pictures.py
 """
 
+import itertools
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 
 import attnscope
+from attnscope.explain import explain
 from attnscope.views import rich_tables
+from attnscope.views.explain_parts import parts_of_explanation
+from attnscope.views.heatmap import parts_of_heatmap
 from attnscope.views.look import Look
+from attnscope.views.parts import Line, Part
 from attnscope.views.run_parts import parts_of_run
 
 HERE = Path(__file__).parent
@@ -41,23 +47,38 @@ FORMAT = """\
 """
 
 
-def main() -> None:
-    """Write docs/run.svg."""
-    look = Look(show=("tokens", "omegas", "weights", "context"), width=76)
-    run = attnscope.run_sentence(SENTENCE, causal=True)
-    renderable, width = rich_tables.render(parts_of_run(run, look), look)
+def draw(name: str, parts: Iterable[Part], look: Look, command: str) -> None:
+    """Write one picture."""
+    renderable, width = rich_tables.render(parts, look)
     with Path(os.devnull).open("w") as nowhere:
         console = Console(
             record=True, width=width, file=nowhere, force_terminal=True, color_system="truecolor"
         )
         console.print(renderable)
         picture = console.export_svg(
-            title=f'attnscope run "{SENTENCE}" --causal',
-            theme=DIMMED_MONOKAI,
-            code_format=FORMAT,
-            unique_id="attnscope",
+            title=command, theme=DIMMED_MONOKAI, code_format=FORMAT, unique_id=name
         )
-    (HERE / "run.svg").write_text(picture, encoding="utf-8")
+    # an SVG collapses the spaces that a line of plain text begins with
+    spaced = picture.replace("<text ", '<text xml:space="preserve" ')
+    (HERE / f"{name}.svg").write_text(spaced, encoding="utf-8")
+
+
+def main() -> None:
+    """Write docs/run.svg, docs/heatmap.svg and docs/explain.svg."""
+    run = attnscope.run_sentence(SENTENCE, causal=True)
+    look = Look(show=("tokens", "omegas", "weights", "context"), width=76)
+    draw("run", parts_of_run(run, look), look, f'attnscope run "{SENTENCE}" --causal')
+    heads = attnscope.run_sentence(SENTENCE, causal=True, heads=4)
+    look = Look(width=80)
+    command = f'attnscope run "{SENTENCE}" --causal --heads 4 --heatmap'
+    draw("heatmap", parts_of_heatmap(heads, look), look, command)
+    explained = explain(run, (1,), head=None, dims=8, step=None, flash=None)
+    command = f'attnscope explain "{SENTENCE}" --query is --causal'
+    parts = itertools.takewhile(
+        lambda part: not (isinstance(part, Line) and part.text.startswith("7. ")),
+        parts_of_explanation(explained, look),
+    )
+    draw("explain", parts, look, command)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ EXAMPLES = [
     for line in text.splitlines() if line.startswith("$ ")
 ]  # fmt: skip
 SNIPPETS = [text for kind, text in BLOCKS if kind == "python"]
-COMMANDS = ("run", "compare", "tokenize", "schema")
+COMMANDS = ("run", "show", "explain", "compare", "tokenize", "schema")
 
 
 @pytest.fixture(scope="module")

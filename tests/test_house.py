@@ -17,14 +17,26 @@ BELOW = {
     "attention": {"text", "errors"},
     "modules": {"attention", "errors"},
     "run": {"attention", "text", "errors"},
+    "runfile": {"run", "attention", "text", "errors"},
     "compare": {"run", "attention", "text", "errors"},
+    "explain": {"run", "attention", "text", "errors"},
     "sources": {"run", "attention", "text", "errors"},
-    "views": {"run", "compare", "attention", "text", "errors"},
-    "library": {"sources", "views", "modules", "run", "attention", "text", "errors"},
-    "cli": {"sources", "views", "compare", "run", "attention", "text", "errors"},
+    "views": {"run", "compare", "explain", "attention", "text", "errors"},
+    "library": {"runfile", "sources", "views", "modules", "run", "attention", "text", "errors"},
+    "cli": {
+        "runfile",
+        "sources",
+        "views",
+        "compare",
+        "explain",
+        "run",
+        "attention",
+        "text",
+        "errors",
+    },
     "__main__": {"cli"},
 }
-TORCH_ROOMS = {"attention", "sources", "modules", "compare"}
+TORCH_ROOMS = {"attention", "sources", "modules", "compare", "explain", "runfile"}
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
 
 

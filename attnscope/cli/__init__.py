@@ -63,11 +63,13 @@ def _root(
 
 
 def _register() -> None:
-    from attnscope.cli import compare, run, schema, tokenize
+    from attnscope.cli import compare, explain, run, schema, show, tokenize
 
     for name, module, about in (
         ("run", run, "One text, every step."),
+        ("show", show, "A saved run again."),
         ("compare", compare, "Two ways to mask."),
+        ("explain", explain, "One query, worked out."),
         ("tokenize", tokenize, "A text and its tokens."),
         ("schema", schema, "The JSON Schema."),
     ):

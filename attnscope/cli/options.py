@@ -16,6 +16,14 @@ class Format(StrEnum):
     PLAIN = "plain"
     JSON = "json"
     CSV = "csv"
+    MARKDOWN = "markdown"
+    HTML = "html"
+    SVG = "svg"
+    PNG = "png"
+
+
+TEXT_FORMATS = (Format.TABLE, Format.PLAIN, Format.JSON, Format.CSV)
+RUN_FORMATS = (*TEXT_FORMATS, Format.HTML, Format.SVG, Format.PNG)
 
 
 class ColorMode(StrEnum):
@@ -201,6 +209,15 @@ FormatOption = Annotated[
         help="table (default); plain: a sentence per row, without boxes and colour; json; csv.",
     ),
 ]
+RunFormatOption = Annotated[
+    Format | None,
+    _option(
+        "--format",
+        metavar="NAME",
+        help="table (default); plain: a sentence per row, without boxes and colour; json; csv; "
+        "html: a page to explore; svg or png: a heat map.",
+    ),
+]
 Json = Annotated[bool, _option("--json", help="The same as --format json.")]
 Output = Annotated[
     Path | None,
@@ -211,6 +228,20 @@ Output = Annotated[
         help="Write to a file; the ending .json, .csv or .txt names the format.",
     ),
 ]
+PictureOutput = Annotated[
+    Path | None,
+    _option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write to a file; the ending .html, .svg, .png, .json, .csv or .txt names the format.",
+    ),
+]
+Save = Annotated[
+    Path | None,
+    _option("--save", metavar="FILE", help="Keep the run in a file for attnscope show."),
+]
+Heatmap = Annotated[bool, _option("--heatmap", help="Show the weights as coloured cells.")]
 Force = Annotated[bool, _option("--force", help="Write over files that exist.")]
 Color = Annotated[
     ColorMode,

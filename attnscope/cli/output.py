@@ -1,24 +1,33 @@
 """Standard output or a file: checked before the work, atomic, never a silent overwrite."""
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from attnscope.cli.options import ColorMode, Format
-from attnscope.errors import OptionError, OutputError
+from attnscope.cli.options import TEXT_FORMATS, ColorMode, Format
+from attnscope.errors import MissingExtraError, OptionError, OutputError
 from attnscope.text.display import visible
 from attnscope.views.look import Look
 
 if TYPE_CHECKING:
     from attnscope.views.parts import Part
 
-_ENDINGS = {".json": Format.JSON, ".csv": Format.CSV, ".txt": Format.PLAIN}
+_ENDINGS = {
+    ".json": Format.JSON,
+    ".csv": Format.CSV,
+    ".txt": Format.PLAIN,
+    ".html": Format.HTML,
+    ".svg": Format.SVG,
+    ".png": Format.PNG,
+    ".md": Format.MARKDOWN,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,13 @@ class Target:
         """Whether the format is read by people, who want a summary of a long text first."""
         return self.format in (Format.TABLE, Format.PLAIN)
 
+    @property
+    def colours(self) -> bool:
+        """Whether tables are coloured: in a file only if that was asked for."""
+        if self.path is not None:
+            return self.color is ColorMode.ALWAYS
+        return wants_color(self.color, sys.stdout)
+
     def write(self, text: str) -> None:
         """Write text that is data: UTF-8 with \\n, whatever the terminal is set to."""
         if self.path is not None:
@@ -43,6 +59,11 @@ class Target:
             return
         _set_up(sys.stdout, encoding="utf-8")
         _print(text)
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write a picture: to its file, never to a screen."""
+        assert self.path is not None  # checked by `prepare`
+        write_file(self.path, data, force=self.force)
 
     def write_parts(self, parts: "Iterable[Part]", look: Look) -> None:
         """Write the parts of a document as tables, as plain sentences or as CSV."""
@@ -55,10 +76,10 @@ class Target:
 
             self.write(plain.render(parts, look))
         elif self.path is not None:
-            self.write(_table_text(parts, look, color=self.color is ColorMode.ALWAYS))
+            self.write(_table_text(parts, look, color=self.colours))
         else:
             _set_up(sys.stdout, encoding=None)
-            _print(_table_text(parts, look, color=wants_color(self.color, sys.stdout)))
+            _print(_table_text(parts, look, color=self.colours))
 
 
 def prepare(
@@ -69,31 +90,53 @@ def prepare(
     color: ColorMode = ColorMode.AUTO,
     width: int | None = None,
     *,
-    other_file: Path | None = None,
+    other_files: Sequence[Path | None] = (),
+    formats: Sequence[Format] = TEXT_FORMATS,
 ) -> Target:
     """Decide format and place, and fail before the work if the file cannot be written.
 
-    `other_file` is one more file that --force speaks of. Raises: OptionError, OutputError.
+    `other_files` are what else is to be written. Raises: OptionError, OutputError.
     """
     if json and format_ not in (None, Format.JSON):
         raise OptionError(f"--json and --format {format_} contradict each other", "Give one")
     if width is not None and width < 1:
         raise OptionError(f"--width {width} is not positive", "Give 1 or more")
-    if output is not None and output == other_file:
-        raise OptionError(f"two files have the name {visible(str(output))}", "Give two names")
+    others = [path for path in other_files if path is not None]
+    for path in others:
+        check_writable(path, force=force)
+    names = [path for path in (output, *others) if path is not None]
+    if len(set(names)) < len(names):
+        raise OptionError(f"two files have the name {visible(str(names[0]))}", "Give two names")
     chosen = Format.JSON if json else format_
     if output is not None:
         check_writable(output, force=force)
         if chosen is None:
             chosen = _ENDINGS.get(output.suffix.lower())
         if chosen is None:
+            endings = ", ".join(end for end, name in _ENDINGS.items() if name in formats)
             raise OptionError(
-                f"--output {visible(str(output))} has none of the endings {', '.join(_ENDINGS)}",
+                f"--output {visible(str(output))} has none of the endings {endings}",
                 "Use one of them, or name the format with --format",
             )
-    elif force and other_file is None:
+    elif force and not others:
         raise OptionError("--force without a file to write", "Name it with --output")
-    return Target(chosen or Format.TABLE, output, force, color, width or _screen_width())
+    chosen = chosen or Format.TABLE
+    if chosen not in formats:
+        raise OptionError(f"this command writes no {chosen}", f"Formats are {', '.join(formats)}")
+    if chosen is Format.PNG:
+        check_extra("resvg_py", "png")
+        if output is None:
+            raise OptionError("--format png without a file to write", "Name it with --output")
+    return Target(chosen, output, force, color, width or _screen_width())
+
+
+def check_extra(module: str, extra: str) -> None:
+    """Raise MissingExtraError if a module of an extra is not installed."""
+    if importlib.util.find_spec(module) is None:
+        raise MissingExtraError(
+            f"{module.replace('_', '-')} is not installed",
+            f'Install the extra: pip install "attnscope[{extra}]"',
+        )
 
 
 def check_writable(path: Path, *, force: bool) -> None:
@@ -200,6 +243,8 @@ def _table_text(parts: "Iterable[Part]", look: Look, *, color: bool) -> str:
     renderable, width = rich_tables.render(parts, look)
     stream = io.StringIO()
     detected = Console(force_terminal=True, no_color=False).color_system if color else None
+    if detected == "standard":  # 16 colours, by a TERM that says nothing: all have 256
+        detected = "256"
     console = Console(
         file=stream,
         width=width,

@@ -1,10 +1,11 @@
 """`attnscope run`: one text through attention."""
 
 from attnscope.cli import options as o
-from attnscope.cli.output import prepare, say
+from attnscope.cli.output import prepare, write_file
+from attnscope.cli.present import check_heatmap, look_for, present
 from attnscope.cli.source import Asked
 from attnscope.cli.tokenizers import Cutting
-from attnscope.views.look import Look, read_steps
+from attnscope.views.look import read_steps
 
 
 def command(
@@ -31,10 +32,12 @@ def command(
     show: o.Show = None,
     query: o.Query = None,
     head: o.Head = None,
+    heatmap: o.Heatmap = False,
     precision: o.Precision = 4,
-    format_: o.FormatOption = None,
+    format_: o.RunFormatOption = None,
     json: o.Json = False,
-    output: o.Output = None,
+    output: o.PictureOutput = None,
+    save: o.Save = None,
     force: o.Force = False,
     color: o.Color = o.ColorMode.AUTO,
     width: o.Width = None,
@@ -46,26 +49,27 @@ def command(
     with --qkv. Every run is compared with torch's own kernel.
     """
     steps = read_steps(show)
-    target = prepare(format_, json, output, force, color, width, other_file=save_tokenizer)
+    target = prepare(
+        format_,
+        json,
+        output,
+        force,
+        color,
+        width,
+        other_files=[save_tokenizer, save],
+        formats=o.RUN_FORMATS,
+    )
+    check_heatmap(heatmap, target, query, show)
     cutting = Cutting(tokenizer, vocabulary, keep_punctuation, save_tokenizer, force)
     asked = Asked(
         text, file, qkv, cross, variant, heads, causal, align, str(mask_method), d_model, d_key,
         d_value, vocabulary_size, seed, device, dtype, cutting,
     )  # fmt: skip
     run = asked.make()
-
-    from attnscope.run import check_head, find_queries
-    from attnscope.views.run_parts import parts_of_run, steps_missing
-
-    check_head(run, head)
-    queries = None if query is None else find_queries(run, query)
-    look = Look(steps, queries, head, precision, target.width, target.for_people)
+    look = look_for(run, target, steps, query, head, precision)
     cutting.save_if_asked()
-    say("note", [*run.notes, *steps_missing(run, steps)])
-    say("warning", run.warnings)
-    if target.format is o.Format.JSON:
-        from attnscope.views.json_text import render_run
+    if save is not None:
+        from attnscope.runfile import dump_run
 
-        target.write(render_run(run, look))
-        return
-    target.write_parts(parts_of_run(run, look), look)
+        write_file(save, dump_run(run), force=force)
+    present(run, target, look, heatmap=heatmap)

@@ -27,7 +27,7 @@ def command(
     Without --tokenizer, words, numbers, single CJK characters and symbols are tokens, and the
     vocabulary is built from the text itself.
     """
-    target = prepare(format_, json, output, force, color, width, other_file=save_tokenizer)
+    target = prepare(format_, json, output, force, color, width, other_files=[save_tokenizer])
     cutting = Cutting(tokenizer, vocabulary, keep_punctuation, save_tokenizer, force)
     given = read_text(text, file)
     if given is None:

@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from attnscope.errors import OptionError
 from attnscope.views.parts import Grid, Listing, Pair, Part
@@ -22,12 +22,10 @@ def render(parts: Iterable[Part]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     everything = list(parts)
-    grids = [part for part in everything if isinstance(part, Grid)]
-    grids += [grid for part in everything if isinstance(part, Pair) for grid in part.grids]
-    if grids:
+    rows = list(rows_of_grids(everything))
+    if rows:
         writer.writerow(HEADER)
-        for grid in grids:
-            writer.writerows(_grid_rows(grid))
+        writer.writerows(rows)
         return stream.getvalue()
     listings = [part for part in everything if isinstance(part, Listing)]
     if len(listings) != 1:
@@ -38,6 +36,16 @@ def render(parts: Iterable[Part]) -> str:
     writer.writerow(listings[0].columns)
     writer.writerows(listings[0].rows)
     return stream.getvalue()
+
+
+def rows_of_grids(parts: Iterable[Part]) -> Iterator[tuple[object, ...]]:
+    """Return every number of every grid with its names, in the order of HEADER."""
+    for part in parts:
+        if isinstance(part, Grid):
+            yield from _grid_rows(part)
+        elif isinstance(part, Pair):
+            for grid in part.grids:
+                yield from _grid_rows(grid)
 
 
 def _grid_rows(part: Grid) -> Iterable[tuple[object, ...]]:

@@ -27,6 +27,7 @@ class Look:
     precision: int = 4
     width: int = 80
     summarise: bool = True
+    colour: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.precision <= MOST_DECIMALS:

@@ -83,4 +83,15 @@ class Pair:
         return tuple(side for side in (self.left, self.right) if side is not None)
 
 
-Part = Line | Listing | Grid | Pair
+@dataclass(frozen=True, slots=True)
+class HeatMaps:
+    """Matrices of weights to be shown as coloured cells, several side by side.
+
+    `same_axes`: the keys are the queries, so that row names name columns too.
+    """
+
+    maps: tuple[Grid, ...]
+    same_axes: bool
+
+
+Part = Line | Listing | Grid | Pair | HeatMaps

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from attnscope.views.look import Look
-from attnscope.views.parts import Grid, Line, Listing, Pair, Part
+from attnscope.views.parts import Grid, HeatMaps, Line, Listing, Pair, Part
 from attnscope.views.style import number
 
 
@@ -20,8 +20,14 @@ def _lines(part: Part, look: Look) -> Iterator[str]:
             cells = zip(part.columns, row, strict=True)
             yield f"{part.title}: " + ", ".join(f"{name} {cell}" for name, cell in cells if cell)
     else:
-        for grid in part.grids if isinstance(part, Pair) else (part,):
+        for grid in _grids(part):
             yield from _grid_lines(grid, look)
+
+
+def _grids(part: Grid | Pair | HeatMaps) -> tuple[Grid, ...]:
+    if isinstance(part, Grid):
+        return (part,)
+    return part.grids if isinstance(part, Pair) else part.maps
 
 
 def _grid_lines(part: Grid, look: Look) -> Iterator[str]:

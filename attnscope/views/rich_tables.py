@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from attnscope.views.look import Look
-from attnscope.views.parts import Grid, Line, Listing, Pair, Part, Tone
+from attnscope.views.parts import Grid, HeatMaps, Line, Listing, Pair, Part, Tone
+from attnscope.views.rich_heatmap import render_heatmaps
 from attnscope.views.style import HIDDEN, number, tint
 
 _TONES = {
@@ -41,6 +42,8 @@ def _draw(part: Part, look: Look) -> Iterator[tuple[RenderableType, int]]:
         yield from _listing(part, look)
     elif isinstance(part, Pair):
         yield from _pair(part, look)
+    elif isinstance(part, HeatMaps):
+        yield from ((line, line.cell_len) for line in render_heatmaps(part, look))
     else:
         yield from _grid(part, look)
 

@@ -23,7 +23,7 @@ def parts_of_run(run: Run, look: Look) -> Iterator[Part]:
     """Return the parts of a run in reading order."""
     long = is_long(run) and look.summarise
     walk = look.queries is not None and not look.show
-    yield Line(_headline(run), Tone.HEADING)
+    yield Line(headline(run), Tone.HEADING)
     if look.shows("tokens", default=not walk and not long):
         yield from _tokens(run, look)
     if look.shows("shapes", default=not walk):
@@ -36,7 +36,7 @@ def parts_of_run(run: Run, look: Look) -> Iterator[Part]:
             yield from (_with_head(part, run) for part in walks_of_result(run, result, look))
         else:
             yield from matrices_of_result(run, result, look)
-        yield from _agreement(result)
+        yield agreement_line(result)
     if long and not look.show and not walk:
         yield Line(
             f"{len(run.queries)} queries × {len(run.keys)} keys: a summary. --show all prints "
@@ -65,7 +65,8 @@ def steps_missing(run: Run, asked: tuple[str, ...]) -> list[str]:
     return [f"--show {step} shows nothing: {reasons[step]}" for step in asked if step in reasons]
 
 
-def _headline(run: Run) -> str:
+def headline(run: Run) -> str:
+    """Return what kind of run this is, in a line."""
     s = run.settings
     parts = [f"{s.variant} attention"]
     if s.heads > 1:
@@ -199,11 +200,10 @@ def _summary(run: Run, result: "AttentionResult", head: int, rows: Rows, look: L
     return Listing(title, columns, tuple(listed), (False, False, True))
 
 
-def _agreement(result: "AttentionResult") -> Iterator[Line]:
+def agreement_line(result: "AttentionResult") -> Line:
+    """Return how far the context lies from that of torch's own kernel."""
     if result.reference_gap is None:
-        yield Line("torch has no kernel with a softcap to compare with", Tone.HINT)
-        return
+        return Line("torch has no kernel with a softcap to compare with", Tone.HINT)
     if result.agrees:
-        yield Line(f"agrees with torch: max |Δ| = {gap(result.reference_gap)}", Tone.GOOD)
-    else:
-        yield Line(f"differs from torch: max |Δ| = {gap(result.reference_gap)}", Tone.WARNING)
+        return Line(f"agrees with torch: max |Δ| = {gap(result.reference_gap)}", Tone.GOOD)
+    return Line(f"differs from torch: max |Δ| = {gap(result.reference_gap)}", Tone.WARNING)

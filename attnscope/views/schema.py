@@ -189,13 +189,75 @@ _TOKENS = _object(
     about="attnscope tokenize",
 )
 
+_SUM = _object(
+    {
+        "name": _STRING,
+        "terms": _list(
+            _object(
+                {
+                    "place": _STRING,
+                    "left": _NUMBER,
+                    "right": {**_NUMBER, "description": "null too where a term is one number"},
+                    "product": _NUMBER,
+                }
+            )
+        ),
+        "terms_left_out": _COUNT,
+        "left_out_sum": _NUMBER,
+        "result": _NUMBER,
+    },
+    about="a number as a sum: the largest terms first if some are left out",
+)
+_TABLE = _object(
+    {
+        "row_kind": _STRING,
+        "rows": _STRINGS,
+        "positions": _optional(_list(_COUNT)),
+        "columns": _STRINGS,
+        "values": _MATRIX,
+        "hidden": _optional(_list(_list({"type": "boolean"}))),
+    }
+)
+_STEP = _object(
+    {
+        "number": {"type": "integer", "minimum": 1},
+        "name": _STRING,
+        "head": _optional(_COUNT),
+        "title": _STRING,
+        "shape": _list(_COUNT),
+        "formula": _STRING,
+        "sentence": _STRING,
+        "words": {"type": "object", "additionalProperties": _STRING},
+        "facts": {"type": "object", "additionalProperties": _NUMBER},
+        "sums": _list(_SUM),
+        "tables": _list(_TABLE),
+        "left_out": _list(
+            _object({"what": _STRING, "count": _COUNT, "measure": _STRING, "largest": _NUMBER})
+        ),
+    }
+)
+_EXPLANATION = _object(
+    {
+        "schema": {"const": "attnscope.explanation"},
+        **_COMMON,
+        "queries": _list(_object({"query": _COUNT, "label": _STRING, "steps": _list(_STEP)})),
+        "visible_prefixes": _list(
+            _object({"query": _COUNT, "sees": _list(_COUNT), "words": _STRING, "next": _STRING}),
+        ),
+    },
+    about="attnscope explain",
+)
+
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "What attnscope writes with --json",
-    "oneOf": [{"$ref": f"#/$defs/{name}"} for name in ("run", "comparison", "tokens")],
+    "oneOf": [
+        {"$ref": f"#/$defs/{name}"} for name in ("run", "comparison", "explanation", "tokens")
+    ],
     "$defs": {
         "run": _RUN,
         "comparison": _COMPARISON,
+        "explanation": _EXPLANATION,
         "tokens": _TOKENS,
         "token": _TOKEN,
         "vocabulary": _VOCABULARY,

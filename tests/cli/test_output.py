@@ -24,6 +24,9 @@ DOCUMENTS = [
     ("compare",),
     ("compare", "--qkv", SAMPLES / "underflow.json"),
     ("compare", "a b", "--mask-method", "renormalize"),
+    ("explain", "a b c", "--causal", "--heads", "2"),
+    ("explain", "--qkv", SAMPLES / "qkv.json", "--all-queries", "--flash", "2", "--dims", "1"),
+    ("explain", "a b c", "--causal", "--mask-method", "renormalize", "--query", "0"),
     ("tokenize", "人生 🍰", "--tokenizer", SAMPLES / "tokenizer.json"),
     ("tokenize", HOSTILE),
 ]

@@ -19,6 +19,7 @@ from attnscope.views.heatmap import parts_of_heatmap
 from attnscope.views.look import Look
 from attnscope.views.parts import Line, Part
 from attnscope.views.run_parts import parts_of_run
+from attnscope.views.svg_heatmap import render_svg
 
 HERE = Path(__file__).parent
 SENTENCE = "Life is short, eat dessert first"
@@ -64,7 +65,7 @@ def draw(name: str, parts: Iterable[Part], look: Look, command: str) -> None:
 
 
 def main() -> None:
-    """Write docs/run.svg, docs/heatmap.svg and docs/explain.svg."""
+    """Write docs/run.svg, heatmap.svg, heads.svg and explain.svg."""
     run = attnscope.run_sentence(SENTENCE, causal=True)
     look = Look(show=("tokens", "omegas", "weights", "context"), width=76)
     draw("run", parts_of_run(run, look), look, f'attnscope run "{SENTENCE}" --causal')
@@ -72,6 +73,7 @@ def main() -> None:
     look = Look(width=80)
     command = f'attnscope run "{SENTENCE}" --causal --heads 4 --heatmap'
     draw("heatmap", parts_of_heatmap(heads, look), look, command)
+    (HERE / "heads.svg").write_text(render_svg(heads, Look()), encoding="utf-8")
     explained = explain(run, (1,), head=None, dims=8, step=None, flash=None)
     command = f'attnscope explain "{SENTENCE}" --query is --causal'
     parts = itertools.takewhile(

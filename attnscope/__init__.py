@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from attnscope.modules import MultiHeadAttention as MultiHeadAttention
     from attnscope.modules import SelfAttention as SelfAttention
     from attnscope.run import Run as Run
-    from attnscope.views.notebook import to_numpy as to_numpy
-    from attnscope.views.notebook import to_pandas as to_pandas
     from attnscope.runfile import load_run as load_run
     from attnscope.runfile import save_run as save_run
+    from attnscope.views.notebook import to_numpy as to_numpy
+    from attnscope.views.notebook import to_pandas as to_pandas
 
 # Each public name and the module it is loaded from on first use, so that `import attnscope`
 # does not load torch.

@@ -18,12 +18,14 @@ BELOW = {
     "modules": {"attention", "errors"},
     "run": {"attention", "text", "errors"},
     "runfile": {"run", "attention", "text", "errors"},
+    "pooling": {"run", "attention", "text", "errors"},
     "compare": {"run", "attention", "text", "errors"},
     "explain": {"run", "attention", "text", "errors"},
     "sources": {"run", "attention", "text", "errors"},
     "views": {"run", "compare", "explain", "attention", "text", "errors"},
     "library": {"runfile", "sources", "views", "modules", "run", "attention", "text", "errors"},
     "cli": {
+        "pooling",
         "runfile",
         "sources",
         "views",
@@ -36,7 +38,7 @@ BELOW = {
     },
     "__main__": {"cli"},
 }
-TORCH_ROOMS = {"attention", "sources", "modules", "compare", "explain", "runfile"}
+TORCH_ROOMS = {"attention", "sources", "modules", "compare", "explain", "runfile", "pooling"}
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
 
 

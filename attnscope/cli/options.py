@@ -242,6 +242,18 @@ Save = Annotated[
     _option("--save", metavar="FILE", help="Keep the run in a file for attnscope show."),
 ]
 Heatmap = Annotated[bool, _option("--heatmap", help="Show the weights as coloured cells.")]
+Downsample = Annotated[
+    int | None,
+    _option(
+        "--downsample",
+        metavar="N",
+        help="Draw heat maps, pages and pictures as at most N × N blocks: each shows its largest "
+        "weight.",
+    ),
+]
+Budget = Annotated[
+    int, _option("--budget", metavar="MB", help="The largest HTML page to write [100].")
+]
 Force = Annotated[bool, _option("--force", help="Write over files that exist.")]
 Color = Annotated[
     ColorMode,

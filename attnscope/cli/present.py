@@ -1,6 +1,7 @@
 """Show a Run in the format that was asked for: the end of `run` and of `show`."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attnscope.cli.options import Format
@@ -28,29 +29,53 @@ def look_for(
     return Look(steps, queries, head, precision, target.width, target.for_people, target.colours)
 
 
-def check_heatmap(heatmap: bool, target: Target, query: str | None, show: str | None) -> None:
-    """Raise OptionError if --heatmap contradicts another option."""
-    if heatmap and target.format not in (Format.TABLE, Format.PLAIN):
-        raise OptionError(
-            f"--heatmap is for terminals, and the format is {target.format}",
-            "Leave it out: html, svg and png are heat maps",
-        )
-    for name, value in (("--query", query), ("--show", show)):
-        if heatmap and value is not None:
-            raise OptionError(f"--heatmap shows every query's weights, and {name} is given", "")
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """How heat maps are drawn: in the terminal instead of tables, in blocks, within a budget."""
+
+    heatmap: bool = False
+    downsample: int | None = None
+    budget_megabytes: int = 100
+
+    def check(self, target: Target, query: str | None, show: str | None) -> None:
+        """Raise OptionError if drawing options contradict others."""
+        drawn = target.format in _DRAWN or self.heatmap
+        if self.heatmap and target.format not in (Format.TABLE, Format.PLAIN):
+            raise OptionError(
+                f"--heatmap is for terminals, and the format is {target.format}",
+                "Leave it out: html, svg and png are heat maps",
+            )
+        for name, value in (("--query", query), ("--show", show)):
+            if self.heatmap and value is not None:
+                raise OptionError(f"--heatmap shows all weights, and {name} is given", "Give one")
+        if self.downsample is not None and self.downsample < 1:
+            raise OptionError(f"--downsample {self.downsample} is not positive", "Give 1 or more")
+        if self.downsample is not None and (not drawn or query is not None):
+            raise OptionError(
+                "--downsample is for drawings of every query",
+                "Use it with --heatmap, or --output to .html, .svg or .png, without --query",
+            )
+        if self.budget_megabytes < 1:
+            raise OptionError(f"--budget {self.budget_megabytes} is not positive", "Give megabytes")
 
 
-def present(run: "Run", target: Target, look: Look, *, heatmap: bool = False) -> None:
+def present(run: "Run", target: Target, look: Look, drawing: Drawing) -> None:
     """Print notes and warnings, and write the run."""
     from attnscope.views.run_parts import parts_of_run, steps_missing
 
+    if drawing.downsample is not None:
+        from attnscope.pooling import pooled
+
+        run = pooled(run, drawing.downsample)
     say("note", [*run.notes, *steps_missing(run, look.show)])
     say("warning", run.warnings)
-    if target.format in _PICTURES:
-        target.write_bytes(_PICTURES[target.format](run, look))
+    if target.format is Format.PNG:
+        target.write_bytes(_png(run, look))
+    elif target.format is Format.HTML:
+        target.write(_html(run, look, drawing.budget_megabytes * 1_000_000))
     elif target.format in _DOCUMENTS:
         target.write(_DOCUMENTS[target.format](run, look))
-    elif heatmap:
+    elif drawing.heatmap:
         from attnscope.views.heatmap import parts_of_heatmap
 
         target.write_parts(parts_of_heatmap(run, look), look)
@@ -64,10 +89,10 @@ def _json(run: "Run", look: Look) -> str:
     return render_run(run, look)
 
 
-def _html(run: "Run", look: Look) -> str:
+def _html(run: "Run", look: Look, budget_bytes: int) -> str:
     from attnscope.views.html_page import render_html
 
-    return render_html(run, look)
+    return render_html(run, look, budget_bytes=budget_bytes)
 
 
 def _svg(run: "Run", look: Look) -> str:
@@ -82,9 +107,5 @@ def _png(run: "Run", look: Look) -> bytes:
     return render_png(run, look)
 
 
-_DOCUMENTS: dict[Format, Callable[["Run", Look], str]] = {
-    Format.JSON: _json,
-    Format.HTML: _html,
-    Format.SVG: _svg,
-}
-_PICTURES: dict[Format, Callable[["Run", Look], bytes]] = {Format.PNG: _png}
+_DOCUMENTS: dict[Format, Callable[["Run", Look], str]] = {Format.JSON: _json, Format.SVG: _svg}
+_DRAWN = (Format.HTML, Format.SVG, Format.PNG)

@@ -2,7 +2,7 @@
 
 from attnscope.cli import options as o
 from attnscope.cli.output import prepare, write_file
-from attnscope.cli.present import check_heatmap, look_for, present
+from attnscope.cli.present import Drawing, look_for, present
 from attnscope.cli.source import Asked
 from attnscope.cli.tokenizers import Cutting
 from attnscope.views.look import read_steps
@@ -33,6 +33,8 @@ def command(
     query: o.Query = None,
     head: o.Head = None,
     heatmap: o.Heatmap = False,
+    downsample: o.Downsample = None,
+    budget: o.Budget = 100,
     precision: o.Precision = 4,
     format_: o.RunFormatOption = None,
     json: o.Json = False,
@@ -59,7 +61,8 @@ def command(
         other_files=[save_tokenizer, save],
         formats=o.RUN_FORMATS,
     )
-    check_heatmap(heatmap, target, query, show)
+    drawing = Drawing(heatmap, downsample, budget)
+    drawing.check(target, query, show)
     cutting = Cutting(tokenizer, vocabulary, keep_punctuation, save_tokenizer, force)
     asked = Asked(
         text, file, qkv, cross, variant, heads, causal, align, str(mask_method), d_model, d_key,
@@ -72,4 +75,4 @@ def command(
         from attnscope.runfile import dump_run
 
         write_file(save, dump_run(run), force=force)
-    present(run, target, look, heatmap=heatmap)
+    present(run, target, look, drawing)

@@ -7,7 +7,7 @@ import typer
 
 from attnscope.cli import options as o
 from attnscope.cli.output import prepare
-from attnscope.cli.present import check_heatmap, look_for, present
+from attnscope.cli.present import Drawing, look_for, present
 from attnscope.views.look import read_steps
 
 RunFile = Annotated[
@@ -21,6 +21,8 @@ def command(
     query: o.Query = None,
     head: o.Head = None,
     heatmap: o.Heatmap = False,
+    downsample: o.Downsample = None,
+    budget: o.Budget = 100,
     precision: o.Precision = 4,
     format_: o.RunFormatOption = None,
     json: o.Json = False,
@@ -36,9 +38,10 @@ def command(
     """
     steps = read_steps(show)
     target = prepare(format_, json, output, force, color, width, formats=o.RUN_FORMATS)
-    check_heatmap(heatmap, target, query, show)
+    drawing = Drawing(heatmap, downsample, budget)
+    drawing.check(target, query, show)
 
     from attnscope.runfile import load_run
 
     run = load_run(path)
-    present(run, target, look_for(run, target, steps, query, head, precision), heatmap=heatmap)
+    present(run, target, look_for(run, target, steps, query, head, precision), drawing)

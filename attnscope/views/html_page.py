@@ -83,7 +83,7 @@ def render_html(run: Run, look: Look = Look(), *, budget_bytes: int = BUDGET_BYT
         raise SizeError(
             f"the HTML page would be {_megabytes(size)}, above the budget of "
             f"{_megabytes(budget_bytes)}",
-            "Choose one --layer or --head, give fewer tokens, or raise the budget",
+            "Choose one with --head, draw blocks with --downsample 1024, or raise --budget",
         )
     fields = {
         "policy": _policy(script, style),

@@ -55,7 +55,7 @@ def to_pandas(run: Run) -> Any:
     except ImportError:
         raise MissingExtraError("pandas is not installed", "pip install pandas") from None
     rows = [
-        (*names, float(value or "nan"), value == "")
+        (*names, float(str(value or "nan")), value == "")
         for *names, value in rows_of_grids(parts_of_run(run, Look(summarise=False)))
     ]
     return pandas.DataFrame(rows, columns=[*HEADER, "hidden"])

@@ -35,7 +35,7 @@ def render_svg(run: Run, look: Look) -> str:
     if cells > _MOST_CELLS:
         raise SizeError(
             f"a picture of {cells:,} cells is more than the {_MOST_CELLS:,} that an SVG can hold",
-            "Choose one with --head, some rows with --query, or --output page.html",
+            "Choose one with --head, some rows with --query, or draw blocks with --downsample 200",
         )
     size = _CELL if max(len(rows), len(run.keys)) < _SMALL_FROM else _SMALL_CELL
     font = _FONT if size == _CELL else 8

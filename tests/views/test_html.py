@@ -365,9 +365,9 @@ def test_keys_move_and_search_finds(show):
               "'query short (2), key dessert (4), ')")  # fmt: skip
     page.key("Enter", "\r")
     page.wait("document.getElementById('row-title').textContent.startsWith('dessert (4)')")
-    page.do("{ const f = document.getElementById('find'); f.value = 'EAT';"
+    page.do("{ const f = document.getElementById('find'); f.value = 'LIFE';"
             "f.dispatchEvent(new Event('input')); }")  # fmt: skip
-    page.wait("document.getElementById('row-title').textContent.startsWith('eat (3)')")
+    page.wait("document.getElementById('row-title').textContent.startsWith('Life (0)')")
     assert page.text("found") == "1 of 1"
 
 
@@ -440,6 +440,7 @@ def test_8_bit_weights_are_said_to_be_rounded(show):
     assert np.abs(mine - weights).max() <= 0.5 / 255 + 1e-7
     assert np.abs(mine - np.rint(255 * weights) / 255).max() < 1e-9
     assert computed[0]["omega"] is None
+    assert page.do("document.querySelector('#row-list .weight').textContent").startswith("≈ ")
 
 
 def test_a_blind_row_is_told(show):

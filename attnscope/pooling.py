@@ -97,10 +97,12 @@ def _blocks(matrix: Tensor, rows: int, columns: int, filler: float) -> Tensor:
     heads, queries, keys = matrix.shape
     missing = (-keys % columns, -queries % rows)
     padded = functional.pad(matrix, (0, missing[0], 0, missing[1]), value=filler)
-    cut = padded.unflatten(1, (-1, rows)).unflatten(3, (-1, columns))
-    return cut.transpose(2, 3).reshape(heads, cut.shape[1], cut.shape[3], rows * columns)
+    down, across = padded.shape[1] // rows, padded.shape[2] // columns
+    cut = padded.reshape(heads, down, rows, across, columns)
+    return cut.transpose(2, 3).reshape(heads, down, across, rows * columns)
 
 
 def _row_means(numbers: Tensor, rows: int) -> Tensor:
     """Return means over blocks of rows: (heads, queries, width) -> (heads, blocks, width)."""
-    return torch.stack([block.mean(dim=1) for block in numbers.split(rows, dim=1)], dim=1)
+    starts = range(0, numbers.shape[1], rows)
+    return torch.stack([numbers[:, start : start + rows].mean(dim=1) for start in starts], dim=1)

@@ -253,7 +253,7 @@ def test_the_budget_is_held_to_the_estimate(run):
     size = len(render_html(run).encode())
     with pytest.raises(SizeError) as caught:
         render_html(run, budget_bytes=size // 2)
-    assert "--layer" in caught.value.hint
+    assert "--head" in caught.value.hint
     render_html(run, budget_bytes=size + 8_000)  # the estimate is not far above the truth
 
 

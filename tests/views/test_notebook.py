@@ -51,7 +51,8 @@ def test_to_numpy(run):
 
 
 def test_to_pandas(run):
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     frame = attnscope.to_pandas(run)
     weights = frame[(frame.step == "weights") & (frame["head"] == 1)]
     table = weights.pivot(index="row", columns="column", values="value")
@@ -69,7 +70,6 @@ def test_pandas_is_named_when_it_is_missing(run, monkeypatch):
 
 
 def test_a_nan_is_not_a_hidden_cell():
-    pytest.importorskip("pandas")
     frame = attnscope.to_pandas(handmade.run())
     cell = frame[(frame.step == "weights") & (frame.row == 0) & (frame.column == 0)].iloc[0]
     assert np.isnan(cell.value)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from attnscope.run import Run as Run
     from attnscope.runfile import load_run as load_run
     from attnscope.runfile import save_run as save_run
+    from attnscope.sources.capture import capture as capture
     from attnscope.views.notebook import to_numpy as to_numpy
     from attnscope.views.notebook import to_pandas as to_pandas
 
@@ -40,6 +41,7 @@ _HOMES = {
     "Run": "attnscope.run",
     "SelfAttention": "attnscope.modules",
     "attend": "attnscope.attention.result",
+    "capture": "attnscope.sources.capture",
     "load_run": "attnscope.runfile",
     "run_qkv": "attnscope.library",
     "run_sentence": "attnscope.library",

@@ -1,0 +1,30 @@
+"""Watch a model compute, and keep every attention call that it makes.
+
+with capture(model) as cap:      # any torch.nn.Module
+    model(**inputs)              # or model.generate(...)
+cap.calls                        # one CapturedCall per attention call and text
+
+Three layers, the surest first: the implementation that a transformers model uses is wrapped
+where the model asks for it; torch's own attention functions are seen by a TorchFunctionMode;
+attention written by hand is found by its softmax. The model computes what it computes without:
+its implementation is never exchanged, and everything is put back at the end.
+"""
+
+from torch.nn import Module
+
+from attnscope.attention.verify import CapturedCall as CapturedCall
+from attnscope.attention.verify import ObservedCall as ObservedCall
+from attnscope.sources.capture.session import Capture as Capture
+from attnscope.sources.capture.session import CaptureError as CaptureError
+
+
+def capture(model: Module) -> Capture:
+    """Return a context in which the attention calls of `model` are recorded.
+
+    Only this model, only in this thread. Its output is bit-identical, with two exceptions that
+    torch leaves no choice in: the fused path of nn.TransformerEncoder and nn.MultiheadAttention
+    steps aside for the ordinary one, and compiled code for the code it was compiled from. Both
+    differ in the last digits, the first also at padded places.
+    Raises: OptionError if it is no module; CaptureError for TorchScript.
+    """
+    return Capture(model)

@@ -1,0 +1,89 @@
+"""What transformers hands to an attention implementation, as a call."""
+
+import inspect
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnscope.errors import ShapeError
+from attnscope.sources.capture.sdpa import dense_mask
+from attnscope.sources.capture.seen import Seen
+from attnscope.sources.capture.shared import Given
+
+_FIRST = ("query", "key", "value", "attention_mask")
+# Keywords that are in the record, and those that say nothing about this call's numbers.
+_KNOWN = {
+    *_FIRST,
+    "scaling",
+    "dropout",
+    "is_causal",
+    "sliding_window",  # in the mask
+    "softcap",
+    "position_bias",
+    "s_aux",
+    "sinks",
+    "position_ids",
+    "cache_position",
+    "use_cache",
+    "output_attentions",
+    "output_hidden_states",
+    "output_router_logits",
+    "return_dict",
+    "deterministic",
+}
+
+
+def seen_by_interface(
+    name: str, function: Any, module: torch.nn.Module, given: Given, returned: Any
+) -> Seen:
+    """Return the call that `function`, known to transformers as `name`, was made for."""
+    a = _named(function, *given)
+    query, key, bias = a["query"], a["key"], a.get("position_bias")
+    mask = dense_mask(a.get("attention_mask"), query, key)
+    if mask is not None:
+        if mask.dim() != 4:
+            raise ShapeError(f"{name} was given a mask of {mask.dim()} axes", "4 are known")
+        mask = mask[..., : key.shape[2]]  # a static cache has room that the mask already covers
+    return Seen(
+        route="interface",
+        query=query,
+        key=key,
+        value=a["value"],
+        output=returned[0].transpose(1, 2),
+        mask=mask,
+        bias=bias,
+        causal=name != "eager" and mask is None and _causal(a, module) and query.shape[2] > 1,
+        scale=a.get("scaling"),
+        softcap=a.get("softcap"),
+        sinks=_sinks(a, module),
+        dropout=float(a.get("dropout") or 0.0),
+        unknown=tuple(sorted(k for k, v in a.items() if k not in _KNOWN and v is not None)),
+    )
+
+
+@lru_cache(maxsize=256)
+def _parameters(function: Any) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)[1:]
+
+
+def _named(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return every argument by its name; the first four by one name in all implementations."""
+    names = _parameters(function)
+    canonical = dict(zip(names[:4], _FIRST, strict=False))
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    return {canonical.get(key, key): value for key, value in given.items()}
+
+
+def _causal(a: dict[str, Any], module: torch.nn.Module) -> bool:
+    given = a.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if given is None else given)
+
+
+def _sinks(a: dict[str, Any], module: torch.nn.Module) -> Tensor | None:
+    # some implementations take them as an argument, some ask the module
+    for sinks in (a.get("s_aux"), a.get("sinks"), getattr(module, "sinks", None)):
+        if isinstance(sinks, Tensor):
+            return sinks
+    return None

@@ -1,0 +1,148 @@
+"""Attention written by hand: a softmax over the last axis, followed to the product with values."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attnscope.sources.capture.products import Product, key_axis, product
+from attnscope.sources.capture.seen import Seen, fold
+
+SOFTMAX = {
+    functional.softmax,
+    torch.softmax,
+    Tensor.softmax,
+    torch.special.softmax,
+    torch.ops.aten.softmax.int,
+    torch.ops.aten._softmax.default,
+}
+# What takes numbers out of the weights is no step on the way to the values.
+_ENDS = {
+    torch.topk,
+    Tensor.topk,
+    torch.argmax,
+    Tensor.argmax,
+    torch.max,
+    Tensor.max,
+    torch.sum,
+    Tensor.sum,
+    torch.mean,
+    Tensor.mean,
+    torch.multinomial,
+    Tensor.multinomial,
+}
+# Casts, dropout, head masks, reshapes, mixing of heads: nobody takes more steps than these.
+_MOST_STEPS = 12
+
+
+@dataclass(slots=True, eq=False)
+class _Trail:
+    """One softmax whose values have not been met yet."""
+
+    scores: Tensor
+    version: int | None
+    shape: torch.Size
+    depth: int  # of the module that it belongs to, among those that run
+
+
+@dataclass(slots=True, eq=False)
+class _Tag:
+    tensor: Tensor  # kept: else its id could become another tensor's
+    trail: _Trail
+    axis: int  # where the keys are, counted from the end
+    steps: int
+
+
+class Observer:
+    """Follows what became of each softmax."""
+
+    def __init__(self) -> None:
+        self._tags: dict[int, _Tag] = {}
+        self.lost = 0  # softmax results that met no values
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to follow."""
+        return not self._tags
+
+    def softmax(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, depth: int) -> None:
+        """Start to follow a softmax, if it is over the last axis."""
+        scores = args[0] if args else kwargs.get("input", kwargs.get("self"))
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if not isinstance(scores, Tensor) or scores.dim() < 2 or dim not in (-1, scores.dim() - 1):
+            return
+        scores = scores.detach()
+        if scores.is_inference():
+            version = None
+            scores = scores.clone()  # changes to it could not be noticed
+        else:
+            version = scores._version
+        trail = _Trail(scores, version, scores.shape, depth)
+        self._tags[id(out)] = _Tag(out, trail, -1, 0)
+
+    def follow(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> "tuple[_Trail, Product] | None":
+        """Take one step; return the product with the values once it is met."""
+        hit = next((self._tags[id(x)] for x in _tensors(args, kwargs) if id(x) in self._tags), None)
+        if hit is None or not isinstance(out, Tensor) or function in _ENDS:
+            return None
+        met, found = product(function, args, kwargs, out, hit.tensor, hit.axis)
+        if met:
+            self._drop(hit.trail)
+            return None if found is None else (hit.trail, found)
+        # weights that grow have become something else, e.g. gates times what they gate
+        if out.is_floating_point() and out.dim() >= 2 and out.numel() <= hit.trail.shape.numel():
+            axis = key_axis(function, args, kwargs, out, hit.tensor, hit.axis)
+            if axis is not None and hit.steps < _MOST_STEPS:
+                self._tags[id(out)] = _Tag(out, hit.trail, axis, hit.steps + 1)
+        return None
+
+    def forget(self, depth: int) -> None:
+        """Let go of every softmax that belongs to a module deeper than `depth`."""
+        self.lost += len({id(t.trail) for t in self._tags.values() if t.trail.depth > depth})
+        self._tags = {i: tag for i, tag in self._tags.items() if tag.trail.depth <= depth}
+
+    def _drop(self, trail: _Trail) -> None:
+        self._tags = {i: tag for i, tag in self._tags.items() if tag.trail is not trail}
+
+
+def seen_by_observer(
+    trail: _Trail, found: Product, module: torch.nn.Module, batch: int | None
+) -> Seen:
+    """Return what was observed as a call, with a batch and a head axis."""
+    lead = found.output.shape[:-2]
+    rows = lead.numel()
+    if len(lead) >= 2:
+        to = (lead[0], lead[1:].numel())
+    elif len(trail.shape) >= 4 and trail.shape[:-2].numel() == rows:
+        to = (trail.shape[0], trail.shape[1:-2].numel())  # they were one axis only for the product
+    else:
+        to = fold(rows, module, batch) if len(lead) else (1, 1)
+    scores: Tensor | None = trail.scores
+    if trail.version is not None and trail.scores._version != trail.version:
+        scores = None  # the model has written over them since
+    elif trail.shape[-2:] != found.weights.shape[-2:] or trail.shape[:-2].numel() != rows:
+        scores = None  # e.g. the softmax had a sink as one more column
+    return Seen(
+        route="softmax",
+        weights=_shaped(found.weights, lead, to),
+        value=_shaped(found.value, lead, to),
+        output=_shaped(found.output, lead, to),
+        scores=None if scores is None else scores.reshape(*to, *trail.shape[-2:]),
+    )
+
+
+def _shaped(tensor: Tensor, lead: torch.Size, to: tuple[int, int]) -> Tensor:
+    tensor = tensor.detach()
+    return tensor.expand(*lead, *tensor.shape[-2:]).reshape(*to, *tensor.shape[-2:])
+
+
+def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
+    for value in (*args, *kwargs.values()):
+        for item in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(item, Tensor):
+                yield item

@@ -6,7 +6,6 @@ machine. Nothing in it is executed.
 
 import dataclasses
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,22 @@ from torch import Tensor
 
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.engine import MaskSteps, Steps, find_method, hide
+from attnscope.attention.engine import visible as engine_visible
 from attnscope.attention.masks import CAUSAL, EVERYTHING, Mask, from_tensor
 from attnscope.attention.projections import Projections
 from attnscope.attention.result import AttentionResult
 from attnscope.errors import AttnscopeError, RunFileError
-from attnscope.run import Axis, Inputs, Run, Settings
+from attnscope.run import Axis, Inputs, Run
+from attnscope.runfile_checks import (
+    check_inputs,
+    check_result,
+    check_visible,
+    checked,
+    read,
+    read_settings,
+)
 from attnscope.text.display import visible
-from attnscope.text.tokens import Tokens, Vocabulary
+from attnscope.text.tokens import Tokens
 
 VERSION = 1
 _KEY = "attnscope"  # of the one entry in the safetensors metadata
@@ -77,7 +85,10 @@ def load_run(path: str | Path) -> Run:
     header, tensors = _read(path, name)
     try:
         return _run(header, tensors)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, AttnscopeError) as error:
+    except (
+        KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError,
+        AttnscopeError,
+    ) as error:  # fmt: skip
         reason = visible(" ".join(str(error).split()))
         raise RunFileError(
             f"run file {name} is damaged: {type(error).__name__} {reason}", "Save the run again"
@@ -144,63 +155,80 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def _header(text: str, name: str) -> dict[str, Any]:
     try:
-        header = json.loads(text)
+        header = json.loads(text, parse_constant=_no_constant)
         version = header["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise RunFileError(f"run file {name} has a damaged header", "Save the run again") from None
-    if not isinstance(version, int) or version > VERSION:
+        version = None
+    if type(version) is not int or version < 1:
+        raise RunFileError(f"run file {name} has a damaged header", "Save the run again")
+    if version > VERSION:
         raise RunFileError(
-            f"run file {name} has format {visible(str(version))}; this attnscope reads up to "
-            f"{VERSION}",
+            f"run file {name} has format {version}; this attnscope reads up to {VERSION}",
             "Install a newer attnscope",
         )
     return dict(header)
 
 
+def _no_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not strict JSON")
+
+
 def _run(header: dict[str, Any], tensors: dict[str, Tensor]) -> Run:
+    settings = read_settings(header["settings"])
     queries = _axis(header["queries"])
     keys = queries if header["keys"] is None else _axis(header["keys"])
-    layers = tuple(_layer(f"layer.{i}", layer, tensors) for i, layer in enumerate(header["layers"]))
+    entries = header["layers"]
+    if not isinstance(entries, list) or not entries:
+        raise ValueError("it holds no layers")
+    layers = tuple(_layer(f"layer.{i}", entry, tensors) for i, entry in enumerate(entries))
     for result in layers:
-        _check(result, len(queries), len(keys))
+        check_result(result, settings, len(queries), len(keys))
     inputs = None
-    if header["has_inputs"]:
+    if checked(bool, header["has_inputs"], "has_inputs"):
         names = ("w_query", "w_key", "w_value")
         inputs = Inputs(
             tensors["inputs.query_inputs"],
             tensors["inputs.key_inputs"],
             Projections(*(tensors[f"inputs.{name}"] for name in names)),
         )
-    return Run(
-        Settings(**header["settings"]),
-        queries,
-        keys,
-        layers,
-        inputs,
-        tuple(header["warnings"]),
-        tuple(header["notes"]),
-        dict(header["provenance"]),
-    )
+        check_inputs(inputs, settings, queries, keys)
+    texts = {name: checked(tuple[str, ...], header[name], name) for name in ("warnings", "notes")}
+    provenance = checked(dict[str, str], header["provenance"], "provenance")
+    return Run(settings, queries, keys, layers, inputs, provenance=provenance, **texts)
 
 
-def _layer(prefix: str, header: dict[str, Any], tensors: dict[str, Tensor]) -> AttentionResult:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _LayerHeader:
+    mask: str
+    method: str
+    query_offset: int
+    scale: float
+    softcap: float | None
+    reference_gap: str | None
+
+
+def _layer(prefix: str, header: object, tensors: dict[str, Tensor]) -> AttentionResult:
     def get(name: str) -> Tensor:
         return tensors[f"{prefix}.{name}"]
 
+    given = read(_LayerHeader, header, prefix)
     seen = get("visible")
-    offset = int(header["query_offset"])
+    query, key = get("query"), get("key")
+    check_visible(seen, (query.shape[0], query.shape[1], key.shape[1]))
     call = AttentionCall(
-        get("query"),
-        get("key"),
+        query,
+        key,
         get("value"),
-        scale=float(header["scale"]),
-        mask=_mask(header["mask"], seen, offset),
+        scale=given.scale,
+        mask=_mask(given.mask, seen, given.query_offset),
         bias=tensors.get(f"{prefix}.bias"),
-        softcap=header["softcap"],
+        softcap=given.softcap,
         sinks=tensors.get(f"{prefix}.sinks"),
-        query_offset=offset,
+        query_offset=given.query_offset,
     )
-    method = find_method(header["method"])
+    if not torch.equal(engine_visible(call).expand(seen.shape), seen):
+        raise ValueError(f"visible is not what the mask {visible(given.mask)} lets see")
+    method = find_method(given.method)
     masked = f"{prefix}.{_MASK_STEPS[0]}" in tensors
     steps = Steps(
         visible=seen,
@@ -208,7 +236,7 @@ def _layer(prefix: str, header: dict[str, Any], tensors: dict[str, Tensor]) -> A
         mask_steps=MaskSteps(*(get(name) for name in _MASK_STEPS)) if masked else None,
         **{name: get(name) for name in _STEPS},
     )
-    gap = header["reference_gap"]
+    gap = given.reference_gap
     entropy, strongest_weights, strongest_keys = (get(name) for name in _MEASURES)
     return AttentionResult(
         call,
@@ -225,47 +253,26 @@ def _mask(name: str, seen: Tensor, offset: int) -> Mask:
     for rule in (EVERYTHING, CAUSAL):
         if name == rule.name:
             return rule
-    return from_tensor(seen, query_offset=offset, name=name)
+    return from_tensor(seen, query_offset=offset, name=visible(name))
 
 
-def _axis(header: dict[str, Any]) -> Axis:
-    tokens = header["tokens"]
-    labels = tuple(visible(str(label)) for label in header["labels"])  # a file may be forged
-    if tokens is None:
+def _axis(header: object) -> Axis:
+    axis = read(_AxisHeader, header, "axis")
+    labels = tuple(visible(label) for label in axis.labels)
+    if axis.tokens is None:
         return Axis(labels)
-    vocabulary = dict(tokens["vocabulary"])
-    vocabulary["notes"] = tuple(vocabulary["notes"])
-    read = Tokens(
-        text=tokens["text"],
-        pieces=tuple(tokens["pieces"]),
-        labels=labels,
-        ids=tuple(tokens["ids"]),
-        spans=tuple((start, end) for start, end in tokens["spans"]),
-        special=tuple(tokens["special"]),
-        unknown=tuple(tokens["unknown"]),
-        vocabulary=Vocabulary(**vocabulary),
-    )
-    lengths = {len(getattr(read, name)) for name in ("pieces", "labels", "ids", "spans")}
+    tokens = dataclasses.replace(axis.tokens, labels=labels)
+    names = ("pieces", "labels", "ids", "spans", "special", "unknown")
+    lengths = {len(getattr(tokens, name)) for name in names}
     if len(lengths) != 1:
         raise ValueError(f"tokens of {sorted(lengths)} lengths")
-    return Axis(labels, read)
+    if any(not 0 <= start <= end <= len(tokens.text) for start, end in tokens.spans):
+        raise ValueError("a span lies outside the text")
+    vocabulary = dataclasses.replace(tokens.vocabulary, name=visible(tokens.vocabulary.name))
+    return Axis(labels, dataclasses.replace(tokens, vocabulary=vocabulary))
 
 
-def _check(result: AttentionResult, queries: int, keys: int) -> None:
-    """Raise ValueError if a tensor has another shape than the call it belongs to."""
-    call, steps = result.call, result.steps
-    rows, cells = (call.heads, call.queries), (call.heads, call.queries, call.keys)
-    if (call.queries, call.keys) != (queries, keys):
-        raise ValueError(f"{call.queries} × {call.keys} vectors for {queries} × {keys} labels")
-    expected: dict[str, tuple[int, ...]] = dict.fromkeys(("scores", "scaled", "weights"), cells)
-    expected |= {"context": (*rows, call.value.shape[2]), "logsumexp": rows}
-    for name, shape in expected.items():
-        found = tuple(getattr(steps, name).shape)
-        if found != shape:
-            raise ValueError(f"{name} has shape {found}, not {shape}")
-    if steps.visible.dtype != torch.bool or steps.visible.shape[1:] != cells[1:]:
-        raise ValueError(f"visible has shape {tuple(steps.visible.shape)}")
-    if tuple(result.entropy.shape) != rows:
-        raise ValueError(f"entropy has shape {tuple(result.entropy.shape)}, not {rows}")
-    if not math.isfinite(call.scale):
-        raise ValueError(f"scale is {call.scale}")
+@dataclasses.dataclass(frozen=True, slots=True)
+class _AxisHeader:
+    labels: tuple[str, ...]
+    tokens: Tokens | None

@@ -17,7 +17,8 @@ BELOW = {
     "attention": {"text", "errors"},
     "modules": {"attention", "errors"},
     "run": {"attention", "text", "errors"},
-    "runfile": {"run", "attention", "text", "errors"},
+    "runfile_checks": {"run", "attention", "text", "errors"},
+    "runfile": {"runfile_checks", "run", "attention", "text", "errors"},
     "pooling": {"run", "attention", "text", "errors"},
     "compare": {"run", "attention", "text", "errors"},
     "explain": {"run", "attention", "text", "errors"},
@@ -38,7 +39,16 @@ BELOW = {
     },
     "__main__": {"cli"},
 }
-TORCH_ROOMS = {"attention", "sources", "modules", "compare", "explain", "runfile", "pooling"}
+TORCH_ROOMS = {
+    "attention",
+    "sources",
+    "modules",
+    "compare",
+    "explain",
+    "runfile",
+    "runfile_checks",
+    "pooling",
+}
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
 
 

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import xml.etree.ElementTree as ET
 
 import pytest
 import safetensors.torch
@@ -149,3 +150,98 @@ def test_save_does_not_overwrite_and_leaves_nothing_behind(cli, tmp_path):
     assert cli("run", "a b", "--save", path, "--force").code == 0
     assert cli("run", "a b", "--save", tmp_path / "x", "--query", "9").code == 2
     assert not (tmp_path / "x").exists()
+
+
+def setting(**change):
+    return lambda header: {**header, "settings": {**header["settings"], **change}}
+
+
+def layer(**change):
+    return lambda header: {**header, "layers": [{**header["layers"][0], **change}]}
+
+
+def token(**change):
+    def forge(header):
+        tokens = {**header["queries"]["tokens"], **change}
+        return {**header, "queries": {**header["queries"], "tokens": tokens}}
+
+    return forge
+
+
+FORGED = {
+    "heads": setting(heads="two"),
+    "more heads": setting(heads=99),
+    "dtype": setting(dtype=5),
+    "method": setting(mask_method="\x1b[31m"),
+    "seed": setting(seed=1.5),
+    "scale": setting(scale=True),
+    "other scale": setting(scale=0.25),
+    "softcap": layer(softcap="x"),
+    "offset": layer(query_offset=1.7),
+    "huge offset": layer(query_offset=10**30),
+    "other mask": layer(mask="none"),
+    "other steps": layer(method="renormalize"),
+    "no layers": lambda header: {**header, "layers": []},
+    "ids": token(ids=["a", "b", "c", "d"]),
+    "text": token(text=None),
+    "spans": token(spans=[[0, "x"]] * 4),
+    "spans outside": token(spans=[[0, 9999]] * 4),
+    "special": token(special=[]),
+    "pieces": token(pieces=[1, 2, 3, 4]),
+    "vocabulary": token(vocabulary={"a": "b"}),
+    "warnings": lambda header: {**header, "warnings": "abc"},
+    "notes": lambda header: {**header, "notes": [None]},
+    "provenance": lambda header: {**header, "provenance": {"torch": 5}},
+    "has_inputs": lambda header: {**header, "has_inputs": "no"},
+    "format 0": lambda header: {**header, "format": 0},
+    "format true": lambda header: {**header, "format": True},
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_forged_headers_are_refused(cli, tmp_path, name):
+    path = tmp_path / "run.safetensors"
+    path.write_bytes(changed(GOOD, FORGED[name]))
+    done = cli("show", path)
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert not CONTROL.search(done.err)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("layer.0.visible", torch.ones(3, 4, 4, dtype=torch.bool)),
+        ("layer.0.visible", torch.ones(1, 4, 4)),
+        ("layer.0.weights", torch.zeros(1, 4, 4, dtype=torch.int64)),
+        ("layer.0.scores", torch.zeros(1, 4, 4, dtype=torch.complex64)),
+        ("layer.0.context", torch.zeros(1, 3, 2)),
+        ("layer.0.strongest_keys", torch.full((1, 4, 2), 99)),
+        ("layer.0.strongest_keys", torch.full((1, 4, 2), -99)),
+        ("layer.0.strongest_weights", torch.zeros(1, 4)),
+        ("layer.0.entropy", torch.zeros(2, 4)),
+        ("layer.0.query", torch.zeros(())),
+        ("inputs.query_inputs", torch.zeros(2, 2)),
+        ("inputs.w_query", torch.zeros(1, 1, 1)),
+    ],
+)
+def test_forged_tensors_are_refused(cli, tmp_path, name, tensor):
+    (size,) = struct.unpack("<Q", GOOD[:8])
+    text = json.loads(GOOD[8 : 8 + size])["__metadata__"]["attnscope"]
+    tensors = {**safetensors.torch.load(GOOD), name: tensor}
+    path = tmp_path / "run.safetensors"
+    path.write_bytes(safetensors.torch.save(tensors, {"attnscope": text}))
+    done = cli("show", path)
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("format_", ["table", "plain", "json", "csv", "svg", "html"])
+def test_forged_texts_reach_no_terminal(cli, tmp_path, format_):
+    path = tmp_path / "run.safetensors"
+    path.write_bytes(changed(GOOD, setting(variant="x\x1b]0;t\x07", device="\x9b31m")))
+    done = cli("show", path, "--format", format_)
+    assert done.code == 0, done.err
+    assert not CONTROL.search(done.out)
+    if format_ == "svg":
+        ET.fromstring(done.out)

@@ -241,7 +241,10 @@ Save = Annotated[
     Path | None,
     _option("--save", metavar="FILE", help="Keep the run in a file for attnscope show."),
 ]
-Heatmap = Annotated[bool, _option("--heatmap", help="Show the weights as coloured cells.")]
+Heatmap = Annotated[
+    bool,
+    _option("--heatmap", help="Show the weights as coloured cells (read out with --format plain)."),
+]
 Downsample = Annotated[
     int | None,
     _option(
@@ -252,7 +255,7 @@ Downsample = Annotated[
     ),
 ]
 Budget = Annotated[
-    int, _option("--budget", metavar="MB", help="The largest HTML page to write [100].")
+    int | None, _option("--budget", metavar="MB", help="The largest HTML page to write [100].")
 ]
 Force = Annotated[bool, _option("--force", help="Write over files that exist.")]
 Color = Annotated[

@@ -35,9 +35,9 @@ class Drawing:
 
     heatmap: bool = False
     downsample: int | None = None
-    budget_megabytes: int = 100
+    budget_megabytes: int | None = None
 
-    def check(self, target: Target, query: str | None, show: str | None) -> None:
+    def check(self, target: Target, query: str | None, show: str | None, precision: int) -> None:
         """Raise OptionError if drawing options contradict others."""
         drawn = target.format in _DRAWN or self.heatmap
         if self.heatmap and target.format not in (Format.TABLE, Format.PLAIN):
@@ -55,8 +55,15 @@ class Drawing:
                 "--downsample is for drawings of every query",
                 "Use it with --heatmap, or --output to .html, .svg or .png, without --query",
             )
-        if self.budget_megabytes < 1:
-            raise OptionError(f"--budget {self.budget_megabytes} is not positive", "Give megabytes")
+        if show is not None and target.format in _DRAWN:
+            raise OptionError(f"--show picks tables, and the format is {target.format}", "")
+        if precision != 4 and target.format in (Format.SVG, Format.PNG):
+            raise OptionError("--precision is for printed numbers, and a picture has none", "")
+        budget = self.budget_megabytes
+        if budget is not None and target.format is not Format.HTML:
+            raise OptionError("--budget is for an HTML page", "Use it with --output page.html")
+        if budget is not None and budget < 1:
+            raise OptionError(f"--budget {budget} is not positive", "Give megabytes")
 
 
 def present(run: "Run", target: Target, look: Look, drawing: Drawing) -> None:
@@ -72,7 +79,7 @@ def present(run: "Run", target: Target, look: Look, drawing: Drawing) -> None:
     if target.format is Format.PNG:
         target.write_bytes(_png(run, look))
     elif target.format is Format.HTML:
-        target.write(_html(run, look, drawing.budget_megabytes * 1_000_000))
+        target.write(_html(run, look, (drawing.budget_megabytes or 100) * 1_000_000))
     elif target.format in _DOCUMENTS:
         target.write(_DOCUMENTS[target.format](run, look))
     elif drawing.heatmap:

@@ -34,7 +34,7 @@ def command(
     head: o.Head = None,
     heatmap: o.Heatmap = False,
     downsample: o.Downsample = None,
-    budget: o.Budget = 100,
+    budget: o.Budget = None,
     precision: o.Precision = 4,
     format_: o.RunFormatOption = None,
     json: o.Json = False,
@@ -62,7 +62,7 @@ def command(
         formats=o.RUN_FORMATS,
     )
     drawing = Drawing(heatmap, downsample, budget)
-    drawing.check(target, query, show)
+    drawing.check(target, query, show, precision)
     cutting = Cutting(tokenizer, vocabulary, keep_punctuation, save_tokenizer, force)
     asked = Asked(
         text, file, qkv, cross, variant, heads, causal, align, str(mask_method), d_model, d_key,

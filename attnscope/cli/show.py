@@ -22,7 +22,7 @@ def command(
     head: o.Head = None,
     heatmap: o.Heatmap = False,
     downsample: o.Downsample = None,
-    budget: o.Budget = 100,
+    budget: o.Budget = None,
     precision: o.Precision = 4,
     format_: o.RunFormatOption = None,
     json: o.Json = False,
@@ -39,7 +39,7 @@ def command(
     steps = read_steps(show)
     target = prepare(format_, json, output, force, color, width, formats=o.RUN_FORMATS)
     drawing = Drawing(heatmap, downsample, budget)
-    drawing.check(target, query, show)
+    drawing.check(target, query, show, precision)
 
     from attnscope.runfile import load_run
 

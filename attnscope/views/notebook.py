@@ -3,7 +3,7 @@
 import html
 from typing import TYPE_CHECKING, Any
 
-from attnscope.errors import MissingExtraError, SizeError
+from attnscope.errors import MissingExtraError, OptionError, SizeError
 from attnscope.run import Run
 from attnscope.views.csv_text import HEADER, rows_of_grids
 from attnscope.views.html_page import render_html
@@ -13,6 +13,7 @@ from attnscope.views.run_parts import parts_of_run
 if TYPE_CHECKING:
     import numpy as np
 
+_ARRAYS = ("scores", "logits", "weights", "context", "visible", "entropy")
 _FRAME_HEIGHT = 720  # pixels
 # A notebook keeps its output in its file, so a page in it must be small.
 _BUDGET_BYTES = 20_000_000
@@ -36,6 +37,8 @@ def to_numpy(run: Run, name: str = "weights") -> "np.ndarray[Any, Any]":
     `name` is that of an attribute of AttentionResult: scores, logits, weights, context, visible.
     Shapes: (heads, queries, keys); context (heads, queries, d_value). bfloat16 comes as float32.
     """
+    if name not in _ARRAYS:
+        raise OptionError(f"unknown step {name!r}", f"Give one of {', '.join(_ARRAYS)}")
     tensor = getattr(run.layers[0], name).detach().cpu()
     if tensor.is_floating_point() and tensor.element_size() < 4:
         tensor = tensor.float()

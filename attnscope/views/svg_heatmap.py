@@ -4,6 +4,7 @@ Text stays text, every token gives valid XML, and nothing is fetched.
 """
 
 import math
+import re
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
@@ -20,6 +21,7 @@ _MOST_CELLS = 400_000  # an SVG of more rectangles opens in no editor
 _MOST_LABEL = 24  # characters
 # Width of a character in ems: wide enough for Latin text in any sans-serif font; CJK is 1.
 _NARROW, _WIDE = 0.62, 1.0
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _HIDDEN_FILL, _NAN_FILL = "#ececec", "#ff0050"
 
 
@@ -140,5 +142,5 @@ def _short(label: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Return text as XML: labels have no control characters left, but XML forbids two more."""
-    return escape(text.replace("\ufffe", "�").replace("\uffff", "�"), {'"': "&quot;"})
+    """Return text as XML, with a � for each character that XML forbids."""
+    return escape(_NOT_XML.sub("�", text), {'"': "&quot;"})

@@ -4,6 +4,7 @@ import torch
 
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.engine import MaskMethod, MaskSteps, Steps
+from attnscope.attention.masks import CAUSAL
 from attnscope.attention.projections import Projections
 from attnscope.attention.result import AttentionResult
 from attnscope.run import Inputs, Run, Settings, axis_of_tokens
@@ -47,7 +48,11 @@ def run(method=MaskMethod.NEG_INF, pieces=PIECES, heads=1):
         weights[0, 0, 0], weights[0, 3, 1], weights[0, 3, 2] = NAN, 0.0, 3.25e-9
     context = torch.arange(heads * size * 2.0).view(heads, size, 2) / 8
     call = AttentionCall(
-        torch.ones(heads, size, 2), torch.full((heads, size, 2), 2.0), torch.zeros(heads, size, 2)
+        torch.ones(heads, size, 2),
+        torch.full((heads, size, 2), 2.0),
+        torch.zeros(heads, size, 2),
+        scale=0.5,
+        mask=CAUSAL,
     )
     steps = Steps(
         visible=seen,

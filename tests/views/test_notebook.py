@@ -63,6 +63,11 @@ def test_to_pandas(run):
     assert weights.hidden.sum() == (~seen).sum()
 
 
+def test_to_numpy_names_what_there_is(run):
+    with pytest.raises(attnscope.AttnscopeError, match="unknown step"):
+        attnscope.to_numpy(run, "zzz")
+
+
 def test_pandas_is_named_when_it_is_missing(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtraError, match="pandas is not installed"):

@@ -193,3 +193,13 @@ def test_weights_of_one_are_not_mistaken_for_nan():
     run = attnscope.run_sentence("a", causal=True)
     assert torch.equal(run.layers[0].weights, torch.ones(1, 1, 1))
     assert cells_of(render_svg(run, Look())) == [("#fde725", "1")]
+
+
+def test_options_that_would_do_nothing_are_refused(cli):
+    for options in (
+        ("--budget", "5"), ("--json", "--budget", "1"), ("--format", "svg", "--show", "tokens"),
+        ("--format", "html", "--show", "tokens"), ("--format", "svg", "--precision", "2"),
+    ):  # fmt: skip
+        done = cli("run", "a b", *options)
+        assert done.code == 2, options
+        assert done.err.count("\n") == 1

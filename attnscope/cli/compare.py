@@ -6,10 +6,11 @@ import typer
 
 from attnscope.cli import options as o
 from attnscope.cli.output import prepare, say
+from attnscope.cli.present import look_for
 from attnscope.cli.source import LESSON_SENTENCE, Asked
 from attnscope.cli.tokenizers import Cutting
 from attnscope.errors import CheckFailed
-from attnscope.views.look import Look, read_steps
+from attnscope.views.look import read_steps
 from attnscope.views.style import gap
 
 FailAbove = Annotated[
@@ -83,12 +84,9 @@ def command(
 
     from attnscope.attention.engine import MaskMethod
     from attnscope.compare import compare_masks
-    from attnscope.run import check_head, find_queries
     from attnscope.views.comparison_parts import parts_of_comparison, steps_missing
 
-    check_head(run, head)
-    queries = None if query is None else find_queries(run, query)
-    look = Look(steps, queries, head, precision, target.width, target.for_people)
+    look = look_for(run, target, steps, query, head, precision)
     comparison = compare_masks(run, tuple(MaskMethod) if both else (MaskMethod(first),))
     say("note", [*run.notes, *steps_missing(steps)])
     say("warning", comparison.warnings)

@@ -1,5 +1,6 @@
 """Run: the document that sources make and views show."""
 
+import math
 import re
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -13,14 +14,14 @@ if TYPE_CHECKING:  # views read a Run without loading torch
     from torch import Tensor
 
     from attnscope.attention.projections import Projections
-    from attnscope.attention.result import AttentionResult
+    from attnscope.attention.result import AttentionResult, HeadResult
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What was asked, every default filled in. None: does not apply to this source."""
 
-    source: str  # "sentence" or "tensors"
+    source: str  # "sentence", "tensors" or "model"
     variant: str  # "self", "multi-head", "cross" or "causal", or several joined by "+"
     heads: int
     key_heads: int
@@ -37,6 +38,30 @@ class Settings:
     seed: int | None = None
     softcap: float | None = None
     file: str | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where in a model an attention call was made, and how it was proven.
+
+    `error` is max |context − output| / max |output|: the context computed from the record
+    against what the model's own implementation returned. NaN: it was not to be had.
+    """
+
+    name: str  # what `--layer` takes: "16", "cross.3", "7#1" for the second call of a layer
+    layer: int
+    part: str  # "encoder", "decoder" or "cross" in a model that has all three, else ""
+    module_name: str
+    nth: int  # which call of that module in one forward
+    route: str  # how it was seen
+    error: float
+    tolerance: float
+
+    @property
+    def proven(self) -> bool:
+        """Whether the record reproduces the model's own output, within the tolerance."""
+        return not math.isnan(self.error) and self.error <= self.tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +104,8 @@ class Inputs:
 class Run:
     """One text through attention: what was asked, the tokens, and every number.
 
-    `layers` holds one AttentionResult per attention call; `warnings` say in one line each what
-    a reader of the numbers must know.
+    `layers` holds one AttentionResult per attention call, and `sites`, for the calls of a model,
+    where each was made; `warnings` say in one line each what a reader of the numbers must know.
     """
 
     settings: Settings
@@ -91,6 +116,24 @@ class Run:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     provenance: dict[str, str] = field(default_factory=dict)
+    sites: tuple[Site, ...] = ()
+
+    def head(self, number: int) -> "HeadResult":
+        """Return one head of a run of one layer. Raises: OptionError if it is not there."""
+        if len(self.layers) != 1:
+            raise OptionError(
+                f"this run has {len(self.layers)} layers", "Choose one, or take run.layers[i]"
+            )
+        check_head(self, number)
+        return self.layers[0].head(number)
+
+    def layer_number(self, index: int) -> int:
+        """Return the model's number of a layer, or its place in the run."""
+        return self.sites[index].layer if self.sites else index
+
+    def layer_name(self, index: int) -> str:
+        """Return the name of a layer: "16", "cross.3", or its place in the run."""
+        return self.sites[index].name if self.sites else str(index)
 
     def _repr_html_(self) -> str | None:
         """Return what a notebook shows: the page of this run, in a frame."""

@@ -3,6 +3,7 @@
 Other conventions (True = hidden, additive 0/−inf) are converted where they come in.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,11 +19,39 @@ HIDDEN_AT_MOST = torch.finfo(torch.float16).min
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a mask reaches: no key is seen outside query + first … query + last.
+
+    `filled`: every key inside is seen, so that whole tiles are known without asking the rule.
+    """
+
+    first: float = -math.inf
+    last: float = math.inf
+    filled: bool = False
+
+    def __and__(self, other: "Reach") -> "Reach":
+        return Reach(
+            max(self.first, other.first),
+            min(self.last, other.last),
+            self.filled and other.filled,
+        )
+
+    def __or__(self, other: "Reach") -> "Reach":
+        first, last = min(self.first, other.first), max(self.last, other.last)
+        one_is_both = any(r.filled and (r.first, r.last) == (first, last) for r in (self, other))
+        return Reach(first, last, one_is_both)
+
+
+@dataclass(frozen=True, slots=True)
 class Mask:
-    """A rule with a name; `&` and `|` combine two."""
+    """A rule with a name; `&` and `|` combine two. What is not known about its reach may be left.
+
+    A reach is a promise about the rule, for speed: it hides nothing and shows nothing by itself.
+    """
 
     name: str
     rule: Rule
+    reach: Reach = Reach()
 
     def visible(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Return which of these queries may see which of these keys.
@@ -38,11 +67,17 @@ class Mask:
         if other is EVERYTHING:
             return self
         return Mask(
-            f"{self.name} and {other.name}", lambda q, k: self.rule(q, k) & other.rule(q, k)
+            f"{self.name} and {other.name}",
+            lambda q, k: self.rule(q, k) & other.rule(q, k),
+            self.reach & other.reach,
         )
 
     def __or__(self, other: "Mask") -> "Mask":
-        return Mask(f"{self.name} or {other.name}", lambda q, k: self.rule(q, k) | other.rule(q, k))
+        return Mask(
+            f"{self.name} or {other.name}",
+            lambda q, k: self.rule(q, k) | other.rule(q, k),
+            self.reach | other.reach,
+        )
 
 
 def _everything(query: Tensor, key: Tensor) -> Tensor:
@@ -53,8 +88,8 @@ def _causal(query: Tensor, key: Tensor) -> Tensor:
     return key <= query
 
 
-EVERYTHING = Mask("none", _everything)
-CAUSAL = Mask("causal", _causal)
+EVERYTHING = Mask("none", _everything, Reach(filled=True))
+CAUSAL = Mask("causal", _causal, Reach(last=0, filled=True))
 
 
 def from_tensor(visible: Tensor, *, query_offset: int = 0, name: str = "given") -> Mask:

@@ -1,5 +1,6 @@
 """Matrices of a Run as grids."""
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from attnscope.run import Axis
@@ -10,6 +11,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attnscope.attention.call import AttentionCall
+    from attnscope.attention.result import AttentionResult
+
+# The name of the column for what a learned sink takes of each row.
+SINK = "sink"
 
 
 def scaling(call: "AttentionCall") -> str:
@@ -38,6 +43,35 @@ def weights_grid(
 ) -> Grid:
     """Return a matrix of weights: coloured, and hidden where `seen` is False."""
     return grid(step, STEPS[step], rows, columns, tensor, head, seen=seen, tinted=True)
+
+
+def weights_of_head(result: "AttentionResult", head: int, rows: Band, columns: Band) -> Grid:
+    """Return a head's weights; what its sink takes stands last, so that a row adds to 1."""
+    weights = weights_grid(
+        "weights", rows, columns, result.weights[head], head, result.visible[head]
+    )
+    if result.sink_weights is None:
+        return weights
+    return with_column(weights, SINK, result.sink_weights[head].tolist())
+
+
+def with_column(grid: Grid, name: str, numbers: list[float]) -> Grid:
+    """Return a grid with one more column, which no mask hides. `numbers` has every row's."""
+    columns, positions = grid.columns, grid.columns.positions
+    count = len(columns.labels)
+    rows = range(len(numbers)) if grid.rows.positions is None else grid.rows.positions
+    hidden = grid.hidden
+    return dataclasses.replace(
+        grid,
+        columns=Band(
+            columns.name,
+            (*columns.labels, name),
+            None if positions is None else (*positions, count),
+        ),
+        values=tuple((*row, numbers[i]) for row, i in zip(grid.values, rows, strict=True)),
+        hidden=None if hidden is None else tuple((*row, False) for row in hidden),
+        tinted=grid.tinted | {count} if grid.tinted else grid.tinted,
+    )
 
 
 def grid(

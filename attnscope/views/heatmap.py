@@ -3,26 +3,21 @@
 from collections.abc import Iterator
 
 from attnscope.run import Run
-from attnscope.views.grids import band, weights_grid
+from attnscope.views.grids import band, weights_of_head
 from attnscope.views.look import Look
 from attnscope.views.parts import HeatMaps, Line, Part, Tone
-from attnscope.views.run_parts import agreement_line, headline
+from attnscope.views.run_parts import headline, proof_line, site_title
 
 
 def parts_of_heatmap(run: Run, look: Look) -> Iterator[Part]:
     """Return the weights of every head to show as one grid of heat maps."""
     yield Line(headline(run), Tone.HEADING)
-    for result in run.layers:
+    for i, result in enumerate(run.layers):
+        if run.sites:
+            yield Line(site_title(run.sites[i], result), Tone.HEADING)
         maps = [
-            weights_grid(
-                "weights",
-                band("query", run.queries),
-                band("key", run.keys),
-                result.weights[head],
-                head,
-                result.visible[head],
-            )
+            weights_of_head(result, head, band("query", run.queries), band("key", run.keys))
             for head in look.heads(result.call.heads)
         ]
-        yield HeatMaps(tuple(maps), same_axes=not run.crossed)
-        yield agreement_line(result)
+        yield HeatMaps(tuple(maps), same_axes=not run.crossed and result.call.sinks is None)
+        yield proof_line(run, i)

@@ -129,7 +129,7 @@ def reproduced(result: "AttentionResult", head: int) -> bool:
     False too if a number is not finite: such a head is shown from its cells, as it was computed.
     """
     call = result.call
-    if result.mask_steps is not None or call.query.element_size() < 4:
+    if result.observed or result.mask_steps is not None or call.query.element_size() < 4:
         return False
     with np.errstate(all="ignore"):  # a NaN or ∞ compares as False, which is the answer
         return _reproduced(result, head)

@@ -28,7 +28,7 @@ from attnscope.views.html_data import (
     rule,
 )
 from attnscope.views.look import Look
-from attnscope.views.run_parts import agreement_line, headline
+from attnscope.views.run_parts import headline, proof_line
 from attnscope.views.style import tint
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ _SETTINGS = (
     ("seed", "seed"),
     ("vocabulary_size", "vocabulary size"),
     ("file", "file"),
+    ("model", "model"),
 )
 
 
@@ -169,8 +170,10 @@ def _labels(axis: Axis) -> list[str]:
 
 def _layer(run: Run, layer: int, plan: Plan) -> dict[str, Any]:
     result = run.layers[layer]
-    call, line = result.call, agreement_line(result)
+    call, line = result.call, proof_line(run, layer)
+    agrees = run.sites[layer].proven if run.sites else result.agrees
     return {
+        "name": run.layer_name(layer),
         "heads": [stored.head for stored in plan.heads if stored.layer == layer],
         "queries": call.queries,
         "keys": call.keys,
@@ -178,7 +181,7 @@ def _layer(run: Run, layer: int, plan: Plan) -> dict[str, Any]:
         "scale": _finite(call.scale),
         "softcap": _finite(call.softcap),
         "agreement": visible(line.text),
-        "agrees": result.agrees,
+        "agrees": agrees,
     }
 
 

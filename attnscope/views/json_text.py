@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from attnscope.run import Axis, Run
+from attnscope.run import Axis, Run, Site
 from attnscope.text.display import json_escaped
 from attnscope.text.tokens import Tokens
 from attnscope.views.look import Look
@@ -39,6 +39,7 @@ _HEAD_STEPS = {
     "masked_weights": "masked",
     "row_sums": "row-sums",
     "weights": "weights",
+    "sink_weights": "weights",
     "context": "context",
     "entropy": "summary",
     "logsumexp": "summary",
@@ -105,6 +106,9 @@ def run_document(run: Run, look: Look) -> dict[str, Any]:
         for layer, result in enumerate(run.layers)
         for head in look.heads(result.call.heads)
     ]
+    document["layers"] = [
+        site_document(site, result) for site, result in zip(run.sites, run.layers, strict=False)
+    ]
     if look.shows("concatenation", default=True):
         document["concatenated_context"] = _concatenation(run, look)
     document["agreement"] = _agreement(run.layers[0])
@@ -122,10 +126,10 @@ def _head_of_document(run: Run, look: Look, schema: str) -> dict[str, Any]:
     return {
         "schema": schema,
         "version": VERSION,
-        "text": _text(run.queries),
-        "key_text": _text(run.keys) if run.crossed else None,
-        "tokens": _axis(run.queries),
-        "key_tokens": _axis(run.keys) if run.crossed else None,
+        "text": text_of(run.queries),
+        "key_text": text_of(run.keys) if run.crossed else None,
+        "tokens": axis_document(run.queries),
+        "key_tokens": axis_document(run.keys) if run.crossed else None,
         "vocabulary": None if run.queries.tokens is None else _vocabulary(run.queries.tokens),
         "settings": dataclasses.asdict(run.settings),
         "shapes": {name: list(shape) for name, shape, _ in shape_rows(run)},
@@ -136,11 +140,13 @@ def _head_of_document(run: Run, look: Look, schema: str) -> dict[str, Any]:
     }
 
 
-def _text(axis: Axis) -> str | None:
+def text_of(axis: Axis) -> str | None:
+    """Return the text that an axis stands for, if there is one."""
     return None if axis.tokens is None else axis.tokens.text
 
 
-def _axis(axis: Axis) -> list[dict[str, Any]]:
+def axis_document(axis: Axis) -> list[dict[str, Any]]:
+    """Return the tokens of an axis, or its places."""
     if axis.tokens is not None:
         return _tokens(axis.tokens)
     return [{"position": i, "label": label} for i, label in enumerate(axis.labels)]
@@ -181,19 +187,23 @@ def _head(run: Run, result: "AttentionResult", layer: int, head: int, look: Look
         weights = run.inputs.projections
         arrays["w_query"], arrays["w_key"] = weights.w_query[head], weights.w_key[head]
         arrays["w_value"] = weights.w_value[head]
-    arrays["query"] = call.query[head][rows]
-    arrays["key"], arrays["value"] = call.key[key_head], call.value[key_head]
-    arrays["omegas"] = steps.scores[head][rows]
+    arrays["value"] = call.value[key_head]
+    if not result.observed:
+        arrays["query"], arrays["key"] = call.query[head][rows], call.key[key_head]
+        arrays["omegas"] = steps.scores[head][rows]
     if call.bias is not None:
         arrays["bias"] = call.bias.expand(call.heads, call.queries, call.keys)[head][rows]
-    scaled = steps.logits if result.mask_steps is None else steps.scaled
-    arrays["scaled_scores"] = scaled[head][rows]
+    if not result.observed:
+        scaled = steps.logits if result.mask_steps is None else steps.scaled
+        arrays["scaled_scores"] = scaled[head][rows]
     arrays["mask"] = result.visible[head][rows]
     if result.mask_steps is not None:
         arrays["unmasked_weights"] = result.mask_steps.unmasked[head][rows]
         arrays["masked_weights"] = result.mask_steps.masked[head][rows]
         arrays["row_sums"] = result.mask_steps.row_sums[head][rows]
     arrays["weights"] = steps.weights[head][rows]
+    if result.sink_weights is not None:
+        arrays["sink_weights"] = result.sink_weights[head][rows]
     arrays["context"] = steps.context[head][rows]
     arrays["entropy"] = result.entropy[head][rows]
     arrays["logsumexp"] = steps.logsumexp[head][rows]
@@ -207,15 +217,37 @@ def _head(run: Run, result: "AttentionResult", layer: int, head: int, look: Look
         if look.shows(_HEAD_STEPS[name], default=True)
     }
     nonfinite = sum(int((~array.isfinite()).sum()) for array in counted)
-    nonfinite += int((~steps.scaled[head][rows].isfinite()).sum())
+    if not result.observed:
+        nonfinite += int((~steps.scaled[head][rows].isfinite()).sum())
     sink = None if call.sinks is None else _finite(float(call.sinks[head]))
     return {
-        "layer": layer,
+        "layer": run.layer_number(layer),
         "head": head,
         "key_head": key_head,
         "sink": sink,
         **shown,
         "nonfinite": nonfinite,
+    }
+
+
+def site_document(site: Site, result: "AttentionResult | None" = None) -> dict[str, Any]:
+    """Return where a call was made, and its proof."""
+    document: dict[str, Any] = {
+        "name": site.name,
+        "layer": site.layer,
+        "part": site.part or None,
+        "module": site.module_name,
+        "turn": site.nth,
+        "route": site.route,
+    }
+    if result is not None:
+        document |= {"heads": result.call.heads, "key_heads": result.call.key_heads}
+    return document | {
+        "proof": {
+            "relative_error": _finite(site.error),
+            "tolerance": site.tolerance,
+            "holds": site.proven,
+        }
     }
 
 

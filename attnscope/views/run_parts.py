@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attnscope.run import Run
-from attnscope.views.grids import band, dimensions, grid, scaling, weights_grid
+from attnscope.run import Run, Site
+from attnscope.text.display import visible
+from attnscope.views.grids import band, dimensions, grid, scaling, weights_grid, weights_of_head
 from attnscope.views.look import SUMMARY_ABOVE, Look
 from attnscope.views.parts import Band, Grid, Line, Listing, Part, Tone
 from attnscope.views.shapes import shapes_of_run
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from attnscope.attention.result import AttentionResult
 
 Rows = tuple[int, ...]
+# What a model that was only observed does not tell.
+_NOT_OBSERVED = ("queries", "keys", "omegas", "scaled")
 
 
 def parts_of_run(run: Run, look: Look) -> Iterator[Part]:
@@ -29,14 +32,16 @@ def parts_of_run(run: Run, look: Look) -> Iterator[Part]:
     if look.shows("shapes", default=not walk):
         yield shapes_of_run(run)
     yield from _inputs(run, look)
-    for result in run.layers:
-        if result.call.sinks is not None:
-            yield Line("each row's sink takes a part of the weight: rows add to less than 1")
+    for i, result in enumerate(run.layers):
+        if run.sites:
+            yield Line(site_title(run.sites[i], result), Tone.HEADING)
+        if result.observed:
+            yield Line("seen in the model as weights: its queries and keys were not", Tone.HINT)
         if walk:
             yield from (_with_head(part, run) for part in walks_of_result(run, result, look))
         else:
             yield from matrices_of_result(run, result, look)
-        yield agreement_line(result)
+        yield proof_line(run, i)
     if long and not look.show and not walk:
         yield Line(
             f"{len(run.queries)} queries × {len(run.keys)} keys: a summary. --show all prints "
@@ -56,19 +61,23 @@ def steps_missing(run: Run, asked: tuple[str, ...]) -> list[str]:
         return []
     reasons: dict[str, str] = {}
     if run.inputs is None:
-        reasons |= dict.fromkeys(("tokens", "embeddings", "projections"), "the vectors came alone")
+        reasons |= dict.fromkeys(("embeddings", "projections"), "the vectors came alone")
+        if run.queries.tokens is None:
+            reasons["tokens"] = "the vectors came alone"
     if run.settings.mask_method != "renormalize":
         steps = ("unmasked", "masked", "row-sums")
         reasons |= dict.fromkeys(steps, "it is a step of --mask-method renormalize")
     if run.settings.heads == 1:
         reasons["concatenation"] = "there is one head"
+    if all(result.observed for result in run.layers):
+        reasons |= dict.fromkeys(_NOT_OBSERVED, "the model was only observed")
     return [f"--show {step} shows nothing: {reasons[step]}" for step in asked if step in reasons]
 
 
 def headline(run: Run) -> str:
     """Return what kind of run this is, in a line."""
     s = run.settings
-    parts = [f"{s.variant} attention"]
+    parts = [f"{s.variant} attention"] if s.model is None else [s.model, f"{s.variant} attention"]
     if s.heads > 1:
         shared = "" if s.key_heads == s.heads else f" ({s.key_heads} key heads)"
         parts.append(f"{s.heads} heads{shared}")
@@ -125,12 +134,26 @@ def _with_head(part: Part, run: Run) -> Part:
     return part
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Showing:
+    """The steps that were asked for, and that a result has."""
+
+    look: Look
+    result: "AttentionResult"
+
+    def shows(self, step: str, *, default: bool) -> bool:
+        if self.result.observed and step in _NOT_OBSERVED:
+            return False
+        return self.look.shows(step, default=default)
+
+
 def _matrices(run: Run, result: "AttentionResult", look: Look) -> Iterator[Part]:
     long = is_long(run) and look.summarise
     call, steps = result.call, result.mask_steps
     rows = look.rows(len(run.queries))
     queries, keys = band("query", run.queries, rows), band("key", run.keys)
     masked = bool(run.settings.causal) or not bool(result.steps.visible.all())
+    show = _Showing(look, result)
     for head in look.heads(call.heads):
         key_head = call.key_head(head)
         seen = result.visible[head]
@@ -139,14 +162,14 @@ def _matrices(run: Run, result: "AttentionResult", look: Look) -> Iterator[Part]
             ("keys", keys, call.key[key_head]),
             ("values", keys, call.value[key_head]),
         ):
-            if look.shows(step, default=False):
+            if show.shows(step, default=False):
                 columns = dimensions(step[0], tensor.shape[1])
                 yield grid(step, STEPS[step], edge, columns, tensor, head)
-        if look.shows("omegas", default=not long):
+        if show.shows("omegas", default=not long):
             yield grid("omegas", STEPS["omegas"], queries, keys, result.scores[head], head)
-        if look.shows("mask", default=False):
+        if show.shows("mask", default=False):
             yield grid("mask", STEPS["mask"], queries, keys, seen, head, whole=True)
-        if look.shows("scaled", default=masked and steps is None and not long):
+        if show.shows("scaled", default=masked and steps is None and not long):
             title = f"{STEPS['scaled']} {scaling(call)}" + (
                 f", {HIDDEN} hidden before the softmax" if masked and steps is None else ""
             )
@@ -155,21 +178,21 @@ def _matrices(run: Run, result: "AttentionResult", look: Look) -> Iterator[Part]
             yield grid("scaled", title, queries, keys, scaled, head, seen=hide)
         if steps is not None:
             for step, tensor in (("unmasked", steps.unmasked), ("masked", steps.masked)):
-                if look.shows(step, default=not long):
+                if show.shows(step, default=not long):
                     seen_here = seen if step == "masked" else None
                     yield weights_grid(step, queries, keys, tensor[head], head, seen_here)
-            if look.shows("row-sums", default=not long):
+            if show.shows("row-sums", default=not long):
                 columns = Band("sum", ("row sum",))
                 sums = steps.row_sums[head][:, None]
                 yield grid("row-sums", STEPS["row-sums"], queries, columns, sums, head)
-        if look.shows("weights", default=not long):
-            yield weights_grid("weights", queries, keys, result.weights[head], head, seen)
-        if look.shows("summary", default=long):
+        if show.shows("weights", default=not long):
+            yield weights_of_head(result, head, queries, keys)
+        if show.shows("summary", default=long):
             yield _summary(run, result, head, rows, look)
-        if look.shows("context", default=not long):
+        if show.shows("context", default=not long):
             columns = dimensions("z", result.context.shape[2])
             yield grid("context", STEPS["context"], queries, columns, result.context[head], head)
-    if call.heads > 1 and look.head is None and look.shows("concatenation", default=not long):
+    if call.heads > 1 and look.head is None and show.shows("concatenation", default=not long):
         yield _concatenation(result, queries)
 
 
@@ -198,6 +221,33 @@ def _summary(run: Run, result: "AttentionResult", head: int, rows: Rows, look: L
     title = STEPS["summary"] + (f" · head {head}" if result.call.heads > 1 else "")
     columns = ("query", "strongest keys and their weights", "entropy (nats)")
     return Listing(title, columns, tuple(listed), (False, False, True))
+
+
+def site_title(site: Site, result: "AttentionResult") -> str:
+    """Return where a call was made, in a line."""
+    call = result.call
+    heads = f"{call.heads} heads"
+    if call.key_heads != call.heads:
+        heads += f", {call.key_heads} key heads"
+    return f"layer {site.name} · {visible(site.module_name)} · {heads}"
+
+
+def proof_line(run: Run, index: int) -> Line:
+    """Return how a layer was checked: against the model's own output, or torch's kernel."""
+    result = run.layers[index]
+    if not run.sites:
+        return agreement_line(result)
+    site = run.sites[index]
+    how = "the weights times the values give" if result.observed else "the record gives"
+    if site.proven:
+        return Line(
+            f"proven: {how} the model's own output, relative error {gap(site.error)}", Tone.GOOD
+        )
+    return Line(
+        f"NOT proven: {how} another output than the model's, relative error {gap(site.error)}, "
+        f"tolerance {site.tolerance:g}",
+        Tone.WARNING,
+    )
 
 
 def agreement_line(result: "AttentionResult") -> Line:

@@ -3,139 +3,129 @@
 from typing import Any
 
 from attnscope.views.json_text import VERSION
+from attnscope.views.model_schema import LAYER, MODEL_RUN
+from attnscope.views.schema_parts import (
+    COUNT,
+    MATRIX,
+    NUMBER,
+    OPTIONAL_STRING,
+    STRING,
+    STRINGS,
+    VECTOR,
+    fields,
+    list_of,
+    optional,
+)
 
-_STRING = {"type": "string"}
-_OPTIONAL_STRING = {"type": ["string", "null"]}
-_COUNT = {"type": "integer", "minimum": 0}
-_NUMBER = {"type": ["number", "null"], "description": "null: not finite, or hidden by the mask"}
-_VECTOR = {"type": "array", "items": _NUMBER}
-_MATRIX = {"type": "array", "items": _VECTOR}
-_STRINGS = {"type": "array", "items": _STRING}
-
-
-def _object(
-    properties: dict[str, Any], optional: tuple[str, ...] = (), about: str = ""
-) -> dict[str, Any]:
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": properties,
-        "required": [name for name in properties if name not in optional],
-        "additionalProperties": False,
-    }
-    return {**schema, "description": about} if about else schema
-
-
-def _list(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def _optional(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-_TOKEN = _object(
+_TOKEN = fields(
     {
-        "position": _COUNT,
-        "label": {**_STRING, "description": "safe to print"},
-        "piece": {**_STRING, "description": "as the tokenizer names it"},
-        "id": _COUNT,
+        "position": COUNT,
+        "label": {**STRING, "description": "safe to print"},
+        "piece": {**STRING, "description": "as the tokenizer names it"},
+        "id": COUNT,
         "span": {
-            **_list(_COUNT),
+            **list_of(COUNT),
             "minItems": 2,
             "maxItems": 2,
             "description": "characters of the text, half-open",
         },
-        "source": {**_STRING, "description": "those characters"},
+        "source": {**STRING, "description": "those characters"},
         "mark": {"enum": ["special", "unknown", None]},
     },
     optional=("piece", "id", "span", "source", "mark"),
     about="a token; position and label alone for a vector that came without words",
 )
-_VOCABULARY = _object(
+_VOCABULARY = fields(
     {
         "source": {"enum": ["text", "corpus", "file"]},
-        "name": _OPTIONAL_STRING,
-        "size": _COUNT,
+        "name": OPTIONAL_STRING,
+        "size": COUNT,
         "complete": {"type": "boolean", "description": "whether entries holds every piece"},
-        "entries": {"type": "object", "additionalProperties": _COUNT},
+        "entries": {"type": "object", "additionalProperties": COUNT},
     }
 )
-_SETTINGS = _object(
+_SETTINGS = fields(
     {
-        "source": {"enum": ["sentence", "tensors"]},
-        "variant": _STRING,
-        "heads": _COUNT,
-        "key_heads": _COUNT,
-        "d_key": _COUNT,
-        "d_value": _COUNT,
+        "source": {"enum": ["sentence", "tensors", "model"]},
+        "variant": STRING,
+        "heads": COUNT,
+        "key_heads": COUNT,
+        "d_key": COUNT,
+        "d_value": COUNT,
         "causal": {"type": "boolean"},
         "align": {"enum": ["top-left", "bottom-right", None]},
         "mask_method": {"enum": ["neg-inf", "renormalize"]},
         "scale": {"type": "number"},
-        "dtype": _STRING,
-        "device": _STRING,
+        "dtype": STRING,
+        "device": STRING,
         "d_model": {"type": ["integer", "null"]},
         "vocabulary_size": {"type": ["integer", "null"]},
         "seed": {"type": ["integer", "null"]},
         "softcap": {"type": ["number", "null"]},
-        "file": _OPTIONAL_STRING,
+        "file": OPTIONAL_STRING,
+        "model": OPTIONAL_STRING,
     }
 )
 _ARRAYS = {
-    "w_query": (_MATRIX, "d_model × d_key"),
-    "w_key": (_MATRIX, "d_model × d_key"),
-    "w_value": (_MATRIX, "d_model × d_value"),
-    "query": (_MATRIX, "selected queries × d_key"),
-    "key": (_MATRIX, "keys × d_key"),
-    "value": (_MATRIX, "keys × d_value"),
-    "omegas": (_MATRIX, "q·k before scale and mask: selected queries × keys"),
-    "bias": (_MATRIX, "what is added to the scaled omegas"),
-    "scaled_scores": (_MATRIX, "null where the mask hides before the softmax"),
-    "mask": (_list(_list({"type": "boolean"})), "true: the query may see the key"),
-    "unmasked_weights": (_MATRIX, "renormalize: softmax over all keys"),
-    "masked_weights": (_MATRIX, "renormalize: times the mask"),
-    "row_sums": (_VECTOR, "renormalize: sums of the masked weights"),
-    "weights": (_MATRIX, "0 where the mask hides"),
-    "context": (_MATRIX, "selected queries × d_value"),
-    "entropy": (_VECTOR, "of each row's weights, in nats"),
-    "logsumexp": (_VECTOR, "of each row's scaled scores; null for a row that sees no key"),
+    "w_query": (MATRIX, "d_model × d_key"),
+    "w_key": (MATRIX, "d_model × d_key"),
+    "w_value": (MATRIX, "d_model × d_value"),
+    "query": (MATRIX, "selected queries × d_key"),
+    "key": (MATRIX, "keys × d_key"),
+    "value": (MATRIX, "keys × d_value"),
+    "omegas": (MATRIX, "q·k before scale and mask: selected queries × keys"),
+    "bias": (MATRIX, "what is added to the scaled omegas"),
+    "scaled_scores": (MATRIX, "null where the mask hides before the softmax"),
+    "mask": (list_of(list_of({"type": "boolean"})), "true: the query may see the key"),
+    "unmasked_weights": (MATRIX, "renormalize: softmax over all keys"),
+    "masked_weights": (MATRIX, "renormalize: times the mask"),
+    "row_sums": (VECTOR, "renormalize: sums of the masked weights"),
+    "weights": (MATRIX, "0 where the mask hides"),
+    "sink_weights": (VECTOR, "what each row gives to the head's sink: the weights add to the rest"),
+    "context": (MATRIX, "selected queries × d_value"),
+    "entropy": (VECTOR, "of each row's weights, in nats"),
+    "logsumexp": (VECTOR, "of each row's scaled scores; null for a row that sees no key"),
 }
-_HEAD = _object(
+_HEAD = fields(
     {
-        "layer": _COUNT,
-        "head": _COUNT,
-        "key_head": _COUNT,
+        "layer": COUNT,
+        "head": COUNT,
+        "key_head": COUNT,
         "sink": {"type": ["number", "null"], "description": "one more logit, without a value"},
         **{name: {**schema, "description": about} for name, (schema, about) in _ARRAYS.items()},
-        "nonfinite": {**_COUNT, "description": "numbers that are NaN or infinite, not by the mask"},
+        "nonfinite": {**COUNT, "description": "numbers that are NaN or infinite, not by the mask"},
     },
     optional=tuple(_ARRAYS),
 )
 _COMMON = {
     "version": {"const": VERSION},
-    "text": _OPTIONAL_STRING,
-    "key_text": _OPTIONAL_STRING,
-    "tokens": _list({"$ref": "#/$defs/token"}),
-    "key_tokens": _optional(_list({"$ref": "#/$defs/token"})),
-    "vocabulary": _optional({"$ref": "#/$defs/vocabulary"}),
+    "text": OPTIONAL_STRING,
+    "key_text": OPTIONAL_STRING,
+    "tokens": list_of({"$ref": "#/$defs/token"}),
+    "key_tokens": optional(list_of({"$ref": "#/$defs/token"})),
+    "vocabulary": optional({"$ref": "#/$defs/vocabulary"}),
     "settings": {"$ref": "#/$defs/settings"},
-    "shapes": {"type": "object", "additionalProperties": _list(_COUNT)},
-    "selection": _object({"queries": _list(_COUNT), "heads": _list(_COUNT)}),
-    "warnings": _STRINGS,
-    "notes": _STRINGS,
-    "provenance": {"type": "object", "additionalProperties": _STRING},
+    "shapes": {"type": "object", "additionalProperties": list_of(COUNT)},
+    "selection": fields({"queries": list_of(COUNT), "heads": list_of(COUNT)}),
+    "warnings": STRINGS,
+    "notes": STRINGS,
+    "provenance": {"type": "object", "additionalProperties": STRING},
 }
-_RUN = _object(
+_RUN = fields(
     {
         "schema": {"const": "attnscope.run"},
         **_COMMON,
-        "embeddings": _MATRIX,
-        "key_embeddings": _optional(_MATRIX),
-        "heads": _list({"$ref": "#/$defs/head"}),
-        "concatenated_context": _optional(_MATRIX),
-        "agreement": _object(
+        "embeddings": MATRIX,
+        "key_embeddings": optional(MATRIX),
+        "heads": list_of({"$ref": "#/$defs/head"}),
+        "layers": {
+            **list_of({"$ref": "#/$defs/layer"}),
+            "description": "of a model: where each call was made, and its proof",
+        },
+        "concatenated_context": optional(MATRIX),
+        "agreement": fields(
             {
-                "reference": _OPTIONAL_STRING,
+                "reference": OPTIONAL_STRING,
                 "max_abs_difference": {"type": ["number", "null"]},
                 "agrees": {"type": ["boolean", "null"]},
             }
@@ -144,118 +134,119 @@ _RUN = _object(
     optional=("embeddings", "key_embeddings", "concatenated_context"),
     about="attnscope run",
 )
-_COMPARISON = _object(
+_COMPARISON = fields(
     {
         "schema": {"const": "attnscope.comparison"},
         **_COMMON,
-        "methods": _list(
-            _object(
+        "methods": list_of(
+            fields(
                 {
                     "method": {"enum": ["neg-inf", "renormalize"]},
-                    "operations": _COUNT,
-                    "matrices": _COUNT,
-                    "memory_bytes": _COUNT,
-                    "heads": _list({"$ref": "#/$defs/head"}),
+                    "operations": COUNT,
+                    "matrices": COUNT,
+                    "memory_bytes": COUNT,
+                    "heads": list_of({"$ref": "#/$defs/head"}),
                 }
             )
         ),
-        "max_abs_difference": _object(
+        "max_abs_difference": fields(
             {
                 "between": {"enum": ["methods", "method and torch"]},
                 "weights": {"type": ["number", "null"]},
                 "context": {"type": ["number", "null"]},
             }
         ),
-        "underflow": _object(
+        "underflow": fields(
             {
                 "largest_gap": {"type": ["number", "null"]},
                 "limit": {"type": "number"},
-                "head": _COUNT,
-                "query": _COUNT,
+                "head": COUNT,
+                "query": COUNT,
             }
         ),
     },
     about="attnscope compare",
 )
-_TOKENS = _object(
+_TOKENS = fields(
     {
         "schema": {"const": "attnscope.tokens"},
         "version": {"const": VERSION},
-        "text": _STRING,
-        "tokens": _list({"$ref": "#/$defs/token"}),
+        "text": STRING,
+        "tokens": list_of({"$ref": "#/$defs/token"}),
         "vocabulary": {"$ref": "#/$defs/vocabulary"},
-        "notes": _STRINGS,
+        "notes": STRINGS,
     },
     about="attnscope tokenize",
 )
 
-_SUM = _object(
+_SUM = fields(
     {
-        "name": _STRING,
-        "terms": _list(
-            _object(
+        "name": STRING,
+        "terms": list_of(
+            fields(
                 {
-                    "place": _STRING,
-                    "left": _NUMBER,
-                    "right": {**_NUMBER, "description": "null too where a term is one number"},
-                    "product": _NUMBER,
+                    "place": STRING,
+                    "left": NUMBER,
+                    "right": {**NUMBER, "description": "null too where a term is one number"},
+                    "product": NUMBER,
                 }
             )
         ),
-        "terms_left_out": _COUNT,
-        "left_out_sum": _NUMBER,
-        "result": _NUMBER,
+        "terms_left_out": COUNT,
+        "left_out_sum": NUMBER,
+        "result": NUMBER,
     },
     about="a number as a sum: the largest terms first if some are left out",
 )
-_TABLE = _object(
+_TABLE = fields(
     {
-        "row_kind": _STRING,
-        "rows": _STRINGS,
-        "positions": _optional(_list(_COUNT)),
-        "columns": _STRINGS,
-        "values": _MATRIX,
-        "hidden": _optional(_list(_list({"type": "boolean"}))),
+        "row_kind": STRING,
+        "rows": STRINGS,
+        "positions": optional(list_of(COUNT)),
+        "columns": STRINGS,
+        "values": MATRIX,
+        "hidden": optional(list_of(list_of({"type": "boolean"}))),
     }
 )
-_STEP = _object(
+_STEP = fields(
     {
         "number": {"type": "integer", "minimum": 1},
-        "name": _STRING,
-        "head": _optional(_COUNT),
-        "title": _STRING,
-        "shape": _list(_COUNT),
-        "formula": _STRING,
-        "sentence": _STRING,
-        "words": {"type": "object", "additionalProperties": _STRING},
-        "facts": {"type": "object", "additionalProperties": _NUMBER},
-        "sums": _list(_SUM),
-        "tables": _list(_TABLE),
-        "left_out": _list(
-            _object({"what": _STRING, "count": _COUNT, "measure": _STRING, "largest": _NUMBER})
+        "name": STRING,
+        "head": optional(COUNT),
+        "title": STRING,
+        "shape": list_of(COUNT),
+        "formula": STRING,
+        "sentence": STRING,
+        "words": {"type": "object", "additionalProperties": STRING},
+        "facts": {"type": "object", "additionalProperties": NUMBER},
+        "sums": list_of(_SUM),
+        "tables": list_of(_TABLE),
+        "left_out": list_of(
+            fields({"what": STRING, "count": COUNT, "measure": STRING, "largest": NUMBER})
         ),
     }
 )
-_EXPLANATION = _object(
+_EXPLANATION = fields(
     {
         "schema": {"const": "attnscope.explanation"},
         **_COMMON,
-        "queries": _list(_object({"query": _COUNT, "label": _STRING, "steps": _list(_STEP)})),
-        "visible_prefixes": _list(
-            _object({"query": _COUNT, "sees": _list(_COUNT), "words": _STRING, "next": _STRING}),
+        "queries": list_of(fields({"query": COUNT, "label": STRING, "steps": list_of(_STEP)})),
+        "visible_prefixes": list_of(
+            fields({"query": COUNT, "sees": list_of(COUNT), "words": STRING, "next": STRING}),
         ),
     },
     about="attnscope explain",
 )
 
+_DOCUMENTS = ("run", "model_run", "comparison", "explanation", "tokens")
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "What attnscope writes with --json",
-    "oneOf": [
-        {"$ref": f"#/$defs/{name}"} for name in ("run", "comparison", "explanation", "tokens")
-    ],
+    "oneOf": [{"$ref": f"#/$defs/{name}"} for name in _DOCUMENTS],
     "$defs": {
         "run": _RUN,
+        "model_run": MODEL_RUN,
+        "layer": LAYER,
         "comparison": _COMPARISON,
         "explanation": _EXPLANATION,
         "tokens": _TOKENS,

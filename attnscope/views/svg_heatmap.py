@@ -52,7 +52,9 @@ def render_svg(run: Run, look: Look) -> str:
     for i, (layer, head, result) in enumerate(maps):
         x = _MARGIN + (i % across) * (width + _GAP)
         y = _MARGIN + (i // across) * (height + _GAP)
-        title = f"head {head}" if len(run.layers) == 1 else f"layer {layer}, head {head}"
+        title = f"head {head}"
+        if len(run.layers) > 1:
+            title = f"layer {run.layer_name(layer)}, {title}"
         pieces.append(f'<g transform="translate({x} {y})">')
         pieces.append(f'<text class="title" x="{left}" y="{font + 2}">{title}</text>')
         pieces += _labels(run, rows, size, left, top)

@@ -383,9 +383,11 @@ def test_the_formula_names_bias_and_softcap(cli, tmp_path):
     path = tmp_path / "qkv.json"
     data = {"q": [[1.0]], "k": [[1.0]], "v": [[1.0]], "softcap": 5.0, "bias": [[1.0]]}
     path.write_text(json.dumps({**data, "sinks": [0.5]}))
-    out = cli("run", "--qkv", path, "--show", "scaled").out
+    out = cli("run", "--qkv", path, "--show", "scaled,weights").out
     assert "5.0000·tanh(1.0000·ω / 5.0000) + bias" in out
-    assert "sink takes a part" in out
+    assert "1 sink" in out
+    head = cli("run", "--qkv", path, "--json").json["heads"][0]
+    assert head["weights"][0][0] + head["sink_weights"][0] == pytest.approx(1.0)
     assert "5.0000·tanh" in cli("run", "--qkv", path, "--query", "0").out
 
 

@@ -19,7 +19,7 @@ _KNOWN = {
     "scaling",
     "dropout",
     "is_causal",
-    "sliding_window",  # in the mask
+    "sliding_window",  # in the mask, but for flash attention
     "softcap",
     "position_bias",
     "s_aux",
@@ -41,11 +41,7 @@ def seen_by_interface(
     """Return the call that `function`, known to transformers as `name`, was made for."""
     a = _named(function, *given)
     query, key, bias = a["query"], a["key"], a.get("position_bias")
-    mask = dense_mask(a.get("attention_mask"), query, key)
-    if mask is not None:
-        if mask.dim() != 4:
-            raise ShapeError(f"{name} was given a mask of {mask.dim()} axes", "4 are known")
-        mask = mask[..., : key.shape[2]]  # a static cache has room that the mask already covers
+    mask = _mask(name, function, module, a)
     return Seen(
         route="interface",
         query=query,
@@ -61,6 +57,49 @@ def seen_by_interface(
         dropout=float(a.get("dropout") or 0.0),
         unknown=tuple(sorted(k for k, v in a.items() if k not in _KNOWN and v is not None)),
     )
+
+
+def _mask(name: str, function: Any, module: torch.nn.Module, a: dict[str, Any]) -> Tensor | None:
+    """Return the mask as a tensor of four axes, or None."""
+    if "flash" in name or "flash" in getattr(function, "__name__", ""):
+        return _flash_mask(a, module)
+    mask = dense_mask(a.get("attention_mask"), a["query"], a["key"])
+    if mask is None:
+        return None
+    if mask.dim() != 4:
+        raise ShapeError(f"{name} was given a mask of {mask.dim()} axes", "4 are known")
+    return mask[..., : a["key"].shape[2]]  # a static cache has room that the mask already covers
+
+
+def _flash_mask(a: dict[str, Any], module: torch.nn.Module) -> Tensor | None:
+    """Return what flash attention sees: it is told causal, a window and padding, by no mask.
+
+    Its last query is at the last key that is not room of a static cache. Padding has two axes,
+    and hides queries too: those of padded tokens are left out.
+    """
+    query: Tensor = a["query"]
+    padding: Tensor | None = a.get("attention_mask")
+    queries, keys = query.shape[2], a["key"].shape[2]
+    window: int | None = a.get("sliding_window")
+    if padding is None and window is None and queries in (1, keys):
+        return None  # the record's own causal rule is the same
+    if padding is not None and padding.dim() != 2:
+        raise ShapeError(f"flash attention was given a mask of {padding.dim()} axes", "2 are known")
+    given = keys if padding is None else padding.shape[-1]
+    columns = torch.arange(keys, device=query.device)
+    rows = torch.arange(given - queries, given, device=query.device)[:, None]
+    visible = columns < given
+    if _causal(a, module):
+        visible = visible & (columns <= rows)
+    if window is not None:
+        visible = visible & ((rows - columns).abs() < window)
+    visible = visible.expand(queries, keys)[None, None]
+    if padding is not None:
+        seen = padding.bool()
+        visible = visible & torch.nn.functional.pad(seen, (0, keys - given))[:, None, None]
+        if queries > 1:
+            visible = visible & seen[:, -queries:][:, None, :, None]
+    return visible
 
 
 @lru_cache(maxsize=256)

@@ -57,8 +57,10 @@ class Mode(TorchFunctionMode):
         elif getattr(func, "__name__", "") == "flex_attention" and len(args) >= 6:
             self._note(lambda _: seen_by_flex(args, out))
         elif func in SOFTMAX:
+            places = self._session.places
+            depth = places.owner()
             with torch._C.DisableTorchFunction():
-                self.observer.softmax(args, kwargs, out, self._session.places.owner())
+                self.observer.softmax(args, kwargs, out, depth, places.stack[depth].module)
         elif not self.observer.idle:
             self._follow(func, args, kwargs, out)
         return out

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from attnscope.errors import ShapeError
 from attnscope.sources.capture.products import Product, key_axis, product
 from attnscope.sources.capture.seen import Seen, fold
 
@@ -38,20 +39,25 @@ _ENDS = {
 _MOST_STEPS = 12
 
 
+class PartialError(ShapeError):
+    """Only a part of a softmax's weights met values: the others are elsewhere."""
+
+
 @dataclass(slots=True, eq=False)
-class _Trail:
+class Trail:
     """One softmax whose values have not been met yet."""
 
     scores: Tensor
     version: int | None
     shape: torch.Size
     depth: int  # of the module that it belongs to, among those that run
+    module: torch.nn.Module
 
 
 @dataclass(slots=True, eq=False)
 class _Tag:
     tensor: Tensor  # kept: else its id could become another tensor's
-    trail: _Trail
+    trail: Trail
     axis: int  # where the keys are, counted from the end
     steps: int
 
@@ -68,7 +74,14 @@ class Observer:
         """Whether there is nothing to follow."""
         return not self._tags
 
-    def softmax(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, depth: int) -> None:
+    def softmax(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+        depth: int,
+        module: torch.nn.Module,
+    ) -> None:
         """Start to follow a softmax, if it is over the last axis."""
         scores = args[0] if args else kwargs.get("input", kwargs.get("self"))
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
@@ -80,12 +93,12 @@ class Observer:
             scores = scores.clone()  # changes to it could not be noticed
         else:
             version = scores._version
-        trail = _Trail(scores, version, scores.shape, depth)
+        trail = Trail(scores, version, scores.shape, depth, module)
         self._tags[id(out)] = _Tag(out, trail, -1, 0)
 
     def follow(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
-    ) -> "tuple[_Trail, Product] | None":
+    ) -> "tuple[Trail, Product] | None":
         """Take one step; return the product with the values once it is met."""
         hit = next((self._tags[id(x)] for x in _tensors(args, kwargs) if id(x) in self._tags), None)
         if hit is None or not isinstance(out, Tensor) or function in _ENDS:
@@ -101,19 +114,29 @@ class Observer:
                 self._tags[id(out)] = _Tag(out, hit.trail, axis, hit.steps + 1)
         return None
 
-    def forget(self, depth: int) -> None:
-        """Let go of every softmax that belongs to a module deeper than `depth`."""
-        self.lost += len({id(t.trail) for t in self._tags.values() if t.trail.depth > depth})
-        self._tags = {i: tag for i, tag in self._tags.items() if tag.trail.depth <= depth}
+    def forget(self, depth: int) -> list[Trail]:
+        """Let go of every softmax that belongs to a module deeper than `depth`; return them."""
+        lost = {id(t.trail): t.trail for t in self._tags.values() if t.trail.depth > depth}
+        self.lost += len(lost)
+        self._tags = {i: tag for i, tag in self._tags.items() if id(tag.trail) not in lost}
+        return list(lost.values())
 
-    def _drop(self, trail: _Trail) -> None:
+    def _drop(self, trail: Trail) -> None:
         self._tags = {i: tag for i, tag in self._tags.items() if tag.trail is not trail}
 
 
 def seen_by_observer(
-    trail: _Trail, found: Product, module: torch.nn.Module, batch: int | None
+    trail: Trail, found: Product, module: torch.nn.Module, batch: int | None
 ) -> Seen:
-    """Return what was observed as a call, with a batch and a head axis."""
+    """Return what was observed as a call, with a batch and a head axis.
+
+    Raises: PartialError if the values are those of some keys only. One key fewer is a sink.
+    """
+    if trail.shape[-1] - found.weights.shape[-1] > 1:
+        raise PartialError(
+            f"a softmax over {trail.shape[-1]} keys met the values of {found.weights.shape[-1]}",
+            "Attention by blocks is not recorded",
+        )
     lead = found.output.shape[:-2]
     rows = lead.numel()
     if len(lead) >= 2:

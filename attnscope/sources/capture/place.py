@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attnscope.attention.verify import Kind
+from attnscope.attention.verify import CapturedCall, Kind
 
 # What attention modules call the vectors that keys are made from, if those are not the queries'.
 _OTHER_SEQUENCE = ("key_value_states", "encoder_hidden_states", "context", "memory")
@@ -30,11 +30,13 @@ class Place(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """One running call of a module, with what it was given."""
+    """One running call of a module, with what it was given and what was found in it."""
 
     module: torch.nn.Module
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    waiting: list[CapturedCall] = field(default_factory=list)  # until it ends
+    refused: bool = False  # its attention fits no record, nor does any part of it
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +70,8 @@ class Places:
         self.stack: list[Frame] = []
         self.step = -1
         self.batch: int | None = None
-        self.ran = False  # whether any module of the model has run
+        self.ran: set[int] = set()  # ids of the modules that have run,
+        self.attended: set[int] = set()  # and of those in which attention was met
         self._own_weights = {
             id(module) for module in model.modules() if next(module.parameters(), None) is not None
         }
@@ -85,17 +88,19 @@ class Places:
         if not self.stack:
             self._pass = _Pass()
             self.batch = _batch_of((*args, *kwargs.values()))
-        self.ran = True
+        self.ran.add(id(module))
         self.stack.append(Frame(module, args, kwargs))
 
-    def leave(self, module: torch.nn.Module) -> None:
+    def leave(self, module: torch.nn.Module) -> list[Frame]:
         """A module of the model has ended; what it left unended (an error) ends with it."""
         for depth in range(len(self.stack) - 1, -1, -1):
             if self.stack[depth].module is module:
-                for frame in self.stack[depth:]:
+                ended = self.stack[depth:]
+                for frame in ended:
                     frame.args, frame.kwargs = (), {}  # frames are remembered, not their tensors
                 del self.stack[depth:]
-                return
+                return ended
+        return []
 
     def owner(self) -> int:
         """Return the depth of the innermost running module that has weights of its own.
@@ -107,10 +112,30 @@ class Places:
                 return depth
         return 0
 
+    def frame(self, module: torch.nn.Module) -> Frame | None:
+        """Return the innermost running call of a module."""
+        return next((f for f in reversed(self.stack) if f.module is module), None)
+
+    def attend(self, module: torch.nn.Module) -> None:
+        """Remember that attention was met in a module, and so in all that run around it."""
+        self.attended.update(id(frame.module) for frame in self.stack)
+        self.attended.add(id(module))
+
+    def without(self) -> list[str]:
+        """Return the blocks that ran and met no attention, if others of their list did."""
+        found = []
+        for name, module in self.model.named_modules():
+            if not isinstance(module, torch.nn.ModuleList) or _numbered(name)[1] is not None:
+                continue
+            blocks = [(self.names[id(block)], id(block)) for block in module]
+            if any(block in self.attended for _, block in blocks):
+                found += [x for x, i in blocks if i in self.ran and i not in self.attended]
+        return found
+
     def place(self, module: torch.nn.Module, queries: int, keys: int) -> Place:
         """Return where a call of `module` stands; to be asked once per call."""
         name = self.names[id(module)]
-        frame = next((f for f in reversed(self.stack) if f.module is module), None)
+        frame = self.frame(module)
         arguments = {} if frame is None else _arguments(frame)
         kind = _kind(arguments)
         nth = self._nth[name] = self._nth.get(name, -1) + 1

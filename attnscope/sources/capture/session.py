@@ -10,12 +10,19 @@ import torch
 
 from attnscope.attention.verify import CapturedCall
 from attnscope.errors import AttnscopeError, OptionError
+from attnscope.model_run import ModelRun
+from attnscope.sources.capture.document import runs_of
 from attnscope.sources.capture.interface import seen_by_interface
 from attnscope.sources.capture.mode import Mode
+from attnscope.sources.capture.observer import PartialError, Trail
 from attnscope.sources.capture.place import Places
 from attnscope.sources.capture.seen import Seen, unseen
 from attnscope.sources.capture.shared import Given, listening
 from attnscope.sources.capture.split import MaskStore, texts
+from attnscope.text.display import visible
+
+# Weights of attention have a batch, heads, queries and keys; gates and routers have fewer axes.
+_AXES_OF_ATTENTION = 4
 
 
 class CaptureError(AttnscopeError):
@@ -29,7 +36,9 @@ class Capture:
     a record, and why; the model never notices.
     """
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(
+        self, model: torch.nn.Module, on_call: Callable[[CapturedCall], None] | None = None
+    ) -> None:
         if not isinstance(model, torch.nn.Module):
             raise OptionError(
                 f"capture was given a {type(model).__name__}", "Give a torch.nn.Module"
@@ -37,6 +46,8 @@ class Capture:
         self.model = model
         self.calls: list[CapturedCall] = []
         self.skipped: list[str] = []
+        self.captured = 0  # how many calls there were, kept or handed on
+        self._take = self.calls.append if on_call is None else on_call
         self.places = Places(model)
         self._masks = MaskStore()
         self._mode = Mode(self)
@@ -65,9 +76,18 @@ class Capture:
     ) -> None:
         self._exit.__exit__(kind, error, trace)
 
+    @property
+    def without(self) -> list[str]:
+        """The blocks without attention, by name, of a model that has some with and some without.
+
+        A block is a numbered member of a list of modules, e.g. "model.layers.0"; it counts if it
+        ran. A hybrid of state-space and attention layers has such blocks.
+        """
+        return self.places.without()
+
     def require(self) -> None:
         """Raise: CaptureError saying why, if no attention call was captured."""
-        if self.calls:
+        if self.captured:
             return
         name = type(self.model).__name__
         if self.skipped:
@@ -83,8 +103,29 @@ class Capture:
             )
         raise CaptureError(
             f"no softmax attention ran in {name}",
-            "State-space, convolution and linear-attention layers have no attention weights",
+            "State-space, convolution and linear-attention layers have no attention weights; "
+            "a softmax written as exp is not recognised",
         )
+
+    @property
+    def runs(self) -> list[ModelRun]:
+        """Everything captured as documents, one per text and per forward that began anew.
+
+        The steps of `generate` are put together. Each call is computed again, to be proven.
+        Raises: CaptureError if nothing was captured.
+        """
+        self.require()
+        return runs_of(self)
+
+    @property
+    def run(self) -> ModelRun:
+        """The document of the one text that was captured: see `runs`. Raises: OptionError."""
+        runs = self.runs
+        if len(runs) != 1:
+            raise OptionError(
+                f"{len(runs)} texts or forwards were captured", "Take one of them from .runs"
+            )
+        return runs[0]
 
     # what the hooks, the mode and the patch ask
 
@@ -119,26 +160,59 @@ class Capture:
 
     def note(self, make: Callable[[], Seen], module: torch.nn.Module) -> None:
         """Record the call that `make()` returns. Whatever is odd about it, the model goes on."""
-        name = self.places.names.get(id(module), "")
+        self.places.attend(module)
+        frame = self.places.frame(module)
         try:
             with unseen():
                 seen = make()
+                observed = seen.route == "softmax"
+                if frame is not None and observed and frame.refused:
+                    return
                 place = self.places.place(module, seen.queries, seen.keys)
                 records = list(texts(seen, self._masks))
         except Exception as error:  # the model must run as if nobody looked
-            self.skipped.append(f"{name or type(module).__name__}: {error}")
+            self._skip(module, str(error))
+            if isinstance(error, PartialError) and frame is not None:
+                frame.refused = True
+                frame.waiting.clear()
             return
-        for text, (call, output) in enumerate(records):
-            self.calls.append(
-                CapturedCall(
-                    call,
-                    output,
-                    **place._asdict(),
-                    text=text,
-                    route=seen.route,
-                    dropout=seen.dropout,
-                    unknown=seen.unknown,
-                )
+        calls = [
+            CapturedCall(
+                call,
+                output,
+                **place._asdict(),
+                text=text,
+                route=seen.route,
+                dropout=seen.dropout,
+                unknown=seen.unknown,
+            )
+            for text, (call, output) in enumerate(records)
+        ]
+        # a later softmax of the same forward may show that these are parts of something else
+        if frame is not None and observed:
+            frame.waiting += calls
+        else:
+            self._hand_on(calls)
+
+    def _hand_on(self, calls: list[CapturedCall]) -> None:
+        with unseen(), self.hush():  # what is done with a call is no call of the model
+            for call in calls:
+                self.captured += 1
+                self._take(call)
+
+    def _skip(self, module: torch.nn.Module, why: str) -> None:
+        name = self.places.names.get(id(module)) or type(module).__name__
+        line = f"{visible(name)}: {why}"
+        if line not in self.skipped:  # once, however many tokens are generated
+            self.skipped.append(line)
+
+    def _lose(self, trail: Trail) -> None:
+        if len(trail.shape) >= _AXES_OF_ATTENTION:
+            self.places.attend(trail.module)
+            self._skip(
+                trail.module,
+                f"a softmax over {trail.shape[-1]} keys met no values. "
+                "Banded attention is not recorded",
             )
 
     def _hook(self, module: torch.nn.Module, stack: ExitStack) -> None:
@@ -162,15 +236,20 @@ class Capture:
     def _after(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:  # noqa: ARG002  as torch calls it
         if threading.get_ident() != self._thread:
             return
-        self.places.leave(module)
+        for frame in self.places.leave(module):
+            self._hand_on(frame.waiting)
+            frame.waiting = []
         depth = len(self.places.stack)
         if not self._mode.observer.idle:
-            self._mode.observer.forget(depth if depth else -1)
+            for trail in self._mode.observer.forget(depth if depth else -1):
+                self._lose(trail)
         if not depth:
             self._masks.forget()
 
     def _end(self) -> None:
         self._thread = 0
+        for frame in self.places.stack:
+            self._hand_on(frame.waiting)
         self.places.stack.clear()
         self._mode.observer.forget(-1)
         self._masks.forget()

@@ -6,8 +6,8 @@ function begin() {
   at("warnings").append(...run.warnings.map((line) => element("li", line, "warning")));
   const facts = [...run.settings, ...run.notes.map((line) => ["note", line]), ...run.provenance];
   for (const [name, value] of facts) at("facts").append(element("dt", name), element("dd", value));
-  at("layer").replaceChildren(...run.layers.flatMap(({ heads }, layer) => {
-    const option = element("option", String(layer));
+  at("layer").replaceChildren(...run.layers.flatMap(({ heads, name }, layer) => {
+    const option = element("option", name);
     option.value = String(layer);
     return heads.length > 0 ? [option] : [];
   }));

@@ -140,7 +140,7 @@ function showHead() {
   const name = load(state.layer, state.head);
   state.rounded = forms.get(name) === "bytes";
   canvas.setAttribute("aria-label",
-    `Heat map of layer ${state.layer}, head ${state.head}: ${queries.length} queries by `
+    `Heat map of layer ${layer.name}, head ${state.head}: ${queries.length} queries by `
     + `${keys.length} keys`);
   drawMapNow();
   showSelected();

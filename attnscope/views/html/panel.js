@@ -182,7 +182,7 @@ function showTable(state, from, lines) {
   const table = at("table");
   table.tHead.replaceChildren(header);
   table.tBodies[0].replaceChildren(...body);
-  table.caption.textContent = `Layer ${state.layer}, head ${state.head}: the strongest keys of `
+  table.caption.textContent = `Layer ${run.layers[state.layer].name}, head ${state.head}: the strongest keys of `
     + `each query, with their weights${state.rounded ? " (≈, rounded to 1/255)" : ""}`;
   const last = from + lines.length;
   at("table-place").textContent = `Queries ${from} to ${last - 1} of ${queries.length}`;

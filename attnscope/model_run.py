@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.device import check_fits
@@ -12,6 +13,9 @@ from attnscope.attention.warnings import warnings_of
 from attnscope.errors import OptionError
 from attnscope.run import Axis, Run, Settings, Site
 from attnscope.text.display import visible
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _MOST_NAMED = 8
 
@@ -24,6 +28,7 @@ class ModelCall:
     captured: CapturedCall
     queries: Axis
     keys: Axis
+    projected_lengths: "Tensor | None" = None  # ‖v·W_O‖ of each key: (heads, keys)
 
     @property
     def mask_name(self) -> str:
@@ -146,7 +151,8 @@ class ModelRun:
 def result_of(call: ModelCall) -> AttentionResult:
     """Compute a call's matrices: in float32 from half types, as the proof does."""
     record = call.captured.call
-    return attend(widened(record)) if isinstance(record, AttentionCall) else observe(record)
+    result = attend(widened(record)) if isinstance(record, AttentionCall) else observe(record)
+    return replace(result, projected_lengths=call.projected_lengths)
 
 
 def _matches(call: ModelCall, wanted: str) -> bool:

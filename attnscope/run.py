@@ -200,7 +200,8 @@ def _names(axis: Axis, position: int) -> set[str]:
     # must mean the same in every text.
     names = {axis.labels[position]}
     if axis.tokens is not None:
-        names |= {axis.tokens.pieces[position], axis.tokens.source(position)}
+        source = axis.tokens.source(position)
+        names |= {axis.tokens.pieces[position], source, source.strip()}
     return {name for name in names if name and not name.isdecimal()}
 
 

@@ -10,6 +10,7 @@ from attnscope.attention import engine, measures, reference
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.engine import MaskMethod, MaskSteps, Steps
 from attnscope.attention.masks import HIDDEN_AT_MOST, from_tensor
+from attnscope.attention.norms import value_lengths
 from attnscope.attention.verify import ObservedCall
 
 STRONGEST = 5
@@ -34,6 +35,7 @@ class AttentionResult:
     strongest_keys: Tensor
     reference_gap: float | None
     observed: bool = False
+    projected_lengths: Tensor | None = None  # ‖v·W_O‖ of each key: (heads, keys)
 
     def head(self, number: int) -> "HeadResult":
         """Return the numbers of one head."""
@@ -50,6 +52,18 @@ class AttentionResult:
         sums = self.steps.logsumexp
         weights = torch.exp(self.call.sinks.to(sums.dtype)[:, None] - sums)
         return weights.masked_fill(~self.steps.visible.any(dim=-1), 0.0)
+
+    @property
+    def norms(self) -> Tensor:
+        """‖α·v‖, how much each key moves the context: (heads, queries, keys)."""
+        lengths: Tensor = value_lengths(self.call)
+        return self.steps.weights * lengths[:, None]
+
+    @property
+    def output_norms(self) -> Tensor | None:
+        """‖α·v·W_O‖, how much each key moves the layer's output, if W_O is known."""
+        lengths = self.projected_lengths
+        return None if lengths is None else self.steps.weights * lengths[:, None]
 
     @property
     def scores(self) -> Tensor:

@@ -188,7 +188,15 @@ Show = Annotated[
         metavar="STEPS",
         help="Only these steps, separated by commas: tokens, shapes, embeddings, projections, "
         "queries, keys, values, omegas, mask, scaled, unmasked, masked, row-sums, weights, "
-        "context, concatenation, summary; or all.",
+        "norms, output-norms, context, concatenation, summary; or all.",
+    ),
+]
+Norms = Annotated[
+    bool,
+    _option(
+        "--norms",
+        help="Beside each weight the length of what it moves: its value, and in a model its value "
+        "times the output projection.",
     ),
 ]
 Query = Annotated[

@@ -60,10 +60,15 @@ class Target:
         _set_up(sys.stdout, encoding="utf-8")
         _print(text)
 
-    def write_bytes(self, data: bytes) -> None:
-        """Write a picture: to its file, never to a screen."""
-        assert self.path is not None  # checked by `prepare`
-        write_file(self.path, data, force=self.force)
+    def write_all(self, documents: "Sequence[str | bytes]") -> None:
+        """Write documents one after the other: a picture to its file, never to a screen."""
+        if self.path is None:
+            for document in documents:
+                assert isinstance(document, str)  # checked by `prepare`
+                self.write(document)
+            return
+        data = [one.encode() if isinstance(one, str) else one for one in documents]
+        write_file(self.path, b"".join(data), force=self.force)
 
     def write_parts(self, parts: "Iterable[Part]", look: Look) -> None:
         """Write the parts of a document as tables, as plain sentences or as CSV."""

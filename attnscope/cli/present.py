@@ -1,6 +1,6 @@
 """Show a Run in the format that was asked for: the end of `run` and of `show`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from attnscope.views.look import Look
 
 if TYPE_CHECKING:
     from attnscope.run import Run
+    from attnscope.views.parts import Part
 
 
 def look_for(
@@ -20,13 +21,16 @@ def look_for(
     query: str | None,
     head: int | None,
     precision: int,
+    norms: bool = False,
 ) -> Look:
     """Return how to show a run. Raises: OptionError for a query or head that is not there."""
     from attnscope.run import check_head, find_queries
 
     check_head(run, head)
     queries = None if query is None else find_queries(run, query)
-    return Look(steps, queries, head, precision, target.width, target.for_people, target.colours)
+    return Look(
+        steps, queries, head, precision, target.width, target.for_people, target.colours, norms
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,29 +69,58 @@ class Drawing:
         if budget is not None and budget < 1:
             raise OptionError(f"--budget {budget} is not positive", "Give megabytes")
 
+    def pooled(self, run: "Run") -> "Run":
+        """Return a run in blocks, if that was asked for."""
+        if self.downsample is None:
+            return run
+        from attnscope.pooling import pooled
+
+        smaller = pooled(run, self.downsample)
+        say("warning", (line for line in smaller.warnings if line not in run.warnings))
+        return smaller
+
 
 def present(run: "Run", target: Target, look: Look, drawing: Drawing) -> None:
     """Print notes and warnings, and write the run."""
-    from attnscope.views.run_parts import parts_of_run, steps_missing
+    notes_of(run, look.show)
+    if target.format in (Format.TABLE, Format.PLAIN, Format.CSV):
+        target.write_parts(parts_for_people(run, look, drawing), look)
+    else:
+        target.write_all([rendered(run, target, look, drawing)])
 
-    if drawing.downsample is not None:
-        from attnscope.pooling import pooled
 
-        run = pooled(run, drawing.downsample)
-    say("note", [*run.notes, *steps_missing(run, look.show)])
+def notes_of(run: "Run", show: tuple[str, ...]) -> None:
+    """Say what a reader of a run must know."""
+    from attnscope.views.run_parts import steps_missing
+
+    say("note", [*run.notes, *steps_missing(run, show)])
     say("warning", run.warnings)
-    if target.format is Format.PNG:
-        target.write_bytes(_png(run, look))
-    elif target.format is Format.HTML:
-        target.write(_html(run, look, (drawing.budget_megabytes or 100) * 1_000_000))
-    elif target.format in _DOCUMENTS:
-        target.write(_DOCUMENTS[target.format](run, look))
-    elif drawing.heatmap:
+
+
+def parts_for_people(run: "Run", look: Look, drawing: Drawing) -> "Iterable[Part]":
+    """Return a run as parts: tables, or heat maps if those were asked for."""
+    if drawing.heatmap:
         from attnscope.views.heatmap import parts_of_heatmap
 
-        target.write_parts(parts_of_heatmap(run, look), look)
-    else:
-        target.write_parts(parts_of_run(run, look), look)
+        return parts_of_heatmap(drawing.pooled(run), look)
+    from attnscope.views.run_parts import parts_of_run
+
+    return parts_of_run(drawing.pooled(run), look)
+
+
+def rendered(run: "Run", target: Target, look: Look, drawing: Drawing) -> str | bytes:
+    """Return a run as a document that is not made of parts for people, or as CSV."""
+    run = drawing.pooled(run)
+    if target.format is Format.PNG:
+        return _png(run, look)
+    if target.format is Format.HTML:
+        return _html(run, look, (drawing.budget_megabytes or 100) * 1_000_000)
+    if target.format is Format.CSV:
+        from attnscope.views import csv_text
+        from attnscope.views.run_parts import parts_of_run
+
+        return csv_text.render(parts_of_run(run, look))
+    return _DOCUMENTS[target.format](run, look)
 
 
 def _json(run: "Run", look: Look) -> str:

@@ -1,8 +1,14 @@
 """`attnscope run`: one text through attention."""
 
+from pathlib import Path
+
+from attnscope.cli import model_options as m
 from attnscope.cli import options as o
-from attnscope.cli.output import prepare, write_file
+from attnscope.cli.model_source import ModelAsked
+from attnscope.cli.output import Target, prepare, write_file
 from attnscope.cli.present import Drawing, look_for, present
+from attnscope.cli.present_model import Selection, present_models
+from attnscope.cli.refuse import refuse_with_model, refuse_without_model
 from attnscope.cli.source import Asked
 from attnscope.cli.tokenizers import Cutting
 from attnscope.views.look import read_steps
@@ -17,6 +23,15 @@ def command(
     causal: o.Causal = False,
     align: o.AlignOption = None,
     mask_method: o.MaskMethodOption = o.Method.NEG_INF,
+    model: m.Model = None,
+    layer: m.Layer = None,
+    target_text: m.TargetText = None,
+    chat: m.Chat = False,
+    generate: m.Generate = None,
+    texts: m.Texts = None,
+    per_line: m.PerLine = False,
+    offline: m.Offline = False,
+    strict: m.Strict = False,
     qkv: o.Qkv = None,
     tokenizer: o.Tokenizer = None,
     vocabulary: o.VocabularyFile = None,
@@ -32,6 +47,7 @@ def command(
     show: o.Show = None,
     query: o.Query = None,
     head: o.Head = None,
+    norms: o.Norms = False,
     heatmap: o.Heatmap = False,
     downsample: o.Downsample = None,
     budget: o.Budget = None,
@@ -47,8 +63,9 @@ def command(
     """Run a sentence through attention and show every step.
 
     Words become tokens, tokens become seeded embeddings, and those go through self,
-    multi-head, cross or causal attention. Or take query, key and value from another program
-    with --qkv. Every run is compared with torch's own kernel.
+    multi-head, cross or causal attention; every run is compared with torch's own kernel. Or take
+    query, key and value from another program with --qkv. Or run a real model with --model: its
+    attention is watched as it computes, and proven against the model's own output.
     """
     steps = read_steps(show)
     target = prepare(
@@ -64,15 +81,53 @@ def command(
     drawing = Drawing(heatmap, downsample, budget)
     drawing.check(target, query, show, precision)
     cutting = Cutting(tokenizer, vocabulary, keep_punctuation, save_tokenizer, force)
+    if model is not None:
+        given = ModelAsked(
+            model, text, file, texts or (), per_line, target_text, chat, generate, device, dtype,
+            offline, norms,
+        )  # fmt: skip
+        refuse_with_model(
+            variant=variant, heads=heads, cross=cross, causal=causal, align=align, qkv=qkv,
+            tokenizer=tokenizer, vocabulary=vocabulary, keep_punctuation=keep_punctuation,
+            save_tokenizer=save_tokenizer, d_model=d_model, d_key=d_key, d_value=d_value,
+            vocabulary_size=vocabulary_size, seed=seed,
+            mask_method=None if mask_method is o.Method.NEG_INF else mask_method,
+        )  # fmt: skip
+        selection = Selection(layer, steps, query, head, precision, strict, norms)
+        _run_model(given, selection, target, drawing, save, force)
+        return
+    refuse_without_model(
+        layer=layer, target=target_text, chat=chat, generate=generate, text=texts,
+        per_line=per_line, offline=offline, strict=strict,
+    )  # fmt: skip
     asked = Asked(
         text, file, qkv, cross, variant, heads, causal, align, str(mask_method), d_model, d_key,
         d_value, vocabulary_size, seed, device, dtype, cutting,
     )  # fmt: skip
     run = asked.make()
-    look = look_for(run, target, steps, query, head, precision)
+    look = look_for(run, target, steps, query, head, precision, norms)
     cutting.save_if_asked()
     if save is not None:
         from attnscope.runfile import dump_run
 
         write_file(save, dump_run(run), force=force)
     present(run, target, look, drawing)
+
+
+def _run_model(
+    given: ModelAsked,
+    selection: Selection,
+    target: Target,
+    drawing: Drawing,
+    save: Path | None,
+    force: bool,
+) -> None:
+    selection.check(target, drawing)
+    runs = given.make()
+    if save is not None:
+        from attnscope.recordfile import dump_record
+
+        layer = selection.layer
+        kept = [run if layer is None else run.only(run.find(layer)) for run in runs]
+        write_file(save, dump_record(kept), force=force)
+    present_models(runs, target, selection, drawing)

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from attnscope.errors import OptionError
 from attnscope.views.parts import Grid, Listing, Pair, Part
 
-HEADER = (
-    "step", "head", "row_kind", "row", "row_label", "column_kind", "column", "column_label", "value"
+_HEADER = (
+    "step", "layer", "head",
+    "row_kind", "row", "row_label", "column_kind", "column", "column_label", "value",
 )  # fmt: skip
 
 
@@ -22,9 +23,9 @@ def render(parts: Iterable[Part]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     everything = list(parts)
-    rows = list(rows_of_grids(everything))
+    header, rows = table_of_grids(everything)
     if rows:
-        writer.writerow(HEADER)
+        writer.writerow(header)
         writer.writerows(rows)
         return stream.getvalue()
     listings = [part for part in everything if isinstance(part, Listing)]
@@ -38,8 +39,20 @@ def render(parts: Iterable[Part]) -> str:
     return stream.getvalue()
 
 
-def rows_of_grids(parts: Iterable[Part]) -> Iterator[tuple[object, ...]]:
-    """Return every number of every grid with its names, in the order of HEADER."""
+def table_of_grids(parts: Iterable[Part]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    """Return (header, rows): every number of every grid with its names.
+
+    There is a column for the layer if the parts are about a model's layers.
+    """
+    rows = list(_rows_of_grids(parts))
+    layer = _HEADER.index("layer")
+    if any(row[layer] is not None for row in rows):
+        return _HEADER, rows
+    header = (*_HEADER[:layer], *_HEADER[layer + 1 :])
+    return header, [(*row[:layer], *row[layer + 1 :]) for row in rows]
+
+
+def _rows_of_grids(parts: Iterable[Part]) -> Iterator[tuple[object, ...]]:
     for part in parts:
         if isinstance(part, Grid):
             yield from _grid_rows(part)
@@ -54,6 +67,7 @@ def _grid_rows(part: Grid) -> Iterable[tuple[object, ...]]:
         for column, value in enumerate(values):
             yield (
                 part.step,
+                part.layer,
                 head,
                 part.rows.name,
                 part.rows.positions[row] if part.rows.positions else row,

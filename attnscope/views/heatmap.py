@@ -6,7 +6,8 @@ from attnscope.run import Run
 from attnscope.views.grids import band, weights_of_head
 from attnscope.views.look import Look
 from attnscope.views.parts import HeatMaps, Line, Part, Tone
-from attnscope.views.run_parts import headline, proof_line, site_title
+from attnscope.views.proof_parts import proof_line, site_title
+from attnscope.views.run_parts import headline
 
 
 def parts_of_heatmap(run: Run, look: Look) -> Iterator[Part]:
@@ -14,7 +15,7 @@ def parts_of_heatmap(run: Run, look: Look) -> Iterator[Part]:
     yield Line(headline(run), Tone.HEADING)
     for i, result in enumerate(run.layers):
         if run.sites:
-            yield Line(site_title(run.sites[i], result), Tone.HEADING)
+            yield Line(site_title(run.sites[i], result), Tone.SECTION)
         maps = [
             weights_of_head(result, head, band("query", run.queries), band("key", run.keys))
             for head in look.heads(result.call.heads)

@@ -28,7 +28,8 @@ from attnscope.views.html_data import (
     rule,
 )
 from attnscope.views.look import Look
-from attnscope.views.run_parts import headline, proof_line
+from attnscope.views.proof_parts import proof_line
+from attnscope.views.run_parts import headline
 from attnscope.views.style import tint
 
 if TYPE_CHECKING:

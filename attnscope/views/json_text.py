@@ -40,6 +40,8 @@ _HEAD_STEPS = {
     "row_sums": "row-sums",
     "weights": "weights",
     "sink_weights": "weights",
+    "norms": "norms",
+    "output_norms": "output-norms",
     "context": "context",
     "entropy": "summary",
     "logsumexp": "summary",
@@ -204,6 +206,11 @@ def _head(run: Run, result: "AttentionResult", layer: int, head: int, look: Look
     arrays["weights"] = steps.weights[head][rows]
     if result.sink_weights is not None:
         arrays["sink_weights"] = result.sink_weights[head][rows]
+    if look.norms or "norms" in look.show:
+        arrays["norms"] = result.norms[head][rows]
+    output_norms = result.output_norms
+    if output_norms is not None and (look.norms or "output-norms" in look.show):
+        arrays["output_norms"] = output_norms[head][rows]
     arrays["context"] = steps.context[head][rows]
     arrays["entropy"] = result.entropy[head][rows]
     arrays["logsumexp"] = steps.logsumexp[head][rows]

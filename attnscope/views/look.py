@@ -18,7 +18,7 @@ class Look:
     """The steps, rows and heads to show, and how.
 
     `queries` are row positions; None shows all. `show` is empty for the default steps. A long text
-    is summarised unless `summarise` is False.
+    is summarised unless `summarise` is False. `norms`: the lengths of weighted values too.
     """
 
     show: tuple[str, ...] = ()
@@ -28,6 +28,7 @@ class Look:
     width: int = 80
     summarise: bool = True
     colour: bool = True
+    norms: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.precision <= MOST_DECIMALS:

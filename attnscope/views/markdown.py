@@ -56,7 +56,7 @@ def _grids(part: Grid | Pair | HeatMaps) -> tuple[Grid, ...]:
 
 def _line(part: Line, *, first: bool) -> str:
     text = escaped(part.text)
-    if part.tone is Tone.HEADING:
+    if part.tone in (Tone.HEADING, Tone.SECTION):
         return f"{'#' if first else '##'} {text}"
     text = _FIRST.sub(_not_first, text)
     return f"**{text}**" if part.tone is Tone.WARNING else text

@@ -13,7 +13,7 @@ from attnscope.views.tokens_parts import parts_of_tokens
 if TYPE_CHECKING:
     from attnscope.model_run import ModelCall
 
-_COLUMNS = ("layer", "module", "heads", "sees", "rows × keys", "seen by", "relative error")
+_COLUMNS = ("layer", "module", "heads", "sees", "size", "seen by", "relative error")
 _NUMERIC = (False, False, False, False, False, False, True)
 
 

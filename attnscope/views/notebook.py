@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnscope.errors import MissingExtraError, OptionError, SizeError
 from attnscope.run import Run
-from attnscope.views.csv_text import HEADER, rows_of_grids
+from attnscope.views.csv_text import table_of_grids
 from attnscope.views.html_page import render_html
 from attnscope.views.look import Look
 from attnscope.views.run_parts import parts_of_run
@@ -49,16 +49,14 @@ def to_numpy(run: Run, name: str = "weights") -> "np.ndarray[Any, Any]":
 def to_pandas(run: Run) -> Any:
     """Return every number of a run as a data frame, one a row: what `--format csv` writes.
 
-    Columns: step, head, row_kind, row, row_label, column_kind, column, column_label, value; a
-    hidden cell has the value NaN and True in `hidden`.
+    Columns: step, layer (of a model), head, row_kind, row, row_label, column_kind, column,
+    column_label, value; a hidden cell has the value NaN and True in `hidden`.
     Raises: MissingExtraError if pandas is not installed.
     """
     try:
         import pandas
     except ImportError:
         raise MissingExtraError("pandas is not installed", "pip install pandas") from None
-    rows = [
-        (*names, float(str(value or "nan")), value == "")
-        for *names, value in rows_of_grids(parts_of_run(run, Look(summarise=False)))
-    ]
-    return pandas.DataFrame(rows, columns=[*HEADER, "hidden"])
+    header, cells = table_of_grids(parts_of_run(run, Look(summarise=False)))
+    rows = [(*names, float(str(value or "nan")), value == "") for *names, value in cells]
+    return pandas.DataFrame(rows, columns=[*header, "hidden"])

@@ -9,6 +9,7 @@ class Tone(StrEnum):
 
     PLAIN = "plain"
     HEADING = "heading"
+    SECTION = "section"  # a heading inside a document: a line is left free above it
     GOOD = "good"
     WARNING = "warning"
     HINT = "hint"
@@ -64,6 +65,7 @@ class Grid:
     hidden: tuple[tuple[bool, ...], ...] | None = None
     tinted: frozenset[int] = frozenset()
     whole: bool = False  # whole numbers, shown without decimals
+    layer: str | None = None  # of a model
 
     def is_hidden(self, row: int, column: int) -> bool:
         """Return whether a cell holds no number."""

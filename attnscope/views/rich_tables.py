@@ -18,6 +18,7 @@ from attnscope.views.style import HIDDEN, number, tint
 _TONES = {
     Tone.PLAIN: "",
     Tone.HEADING: "bold",
+    Tone.SECTION: "bold",
     Tone.GOOD: "green",
     Tone.WARNING: "bold yellow",
     Tone.HINT: "dim",
@@ -37,6 +38,8 @@ def render(parts: Iterable[Part], look: Look) -> tuple[RenderableType, int]:
 
 def _draw(part: Part, look: Look) -> Iterator[tuple[RenderableType, int]]:
     if isinstance(part, Line):
+        if part.tone is Tone.SECTION:
+            yield Text(""), 0
         yield _wrapped(Text(part.text, style=_TONES[part.tone]), look.width), 0
     elif isinstance(part, Listing):
         yield from _listing(part, look)

@@ -4,15 +4,15 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attnscope.run import Run, Site
-from attnscope.text.display import visible
+from attnscope.run import Run
 from attnscope.views.grids import band, dimensions, grid, scaling, weights_grid, weights_of_head
 from attnscope.views.look import SUMMARY_ABOVE, Look
 from attnscope.views.parts import Band, Grid, Line, Listing, Part, Tone
+from attnscope.views.proof_parts import proof_line, site_title
 from attnscope.views.shapes import shapes_of_run
-from attnscope.views.style import HIDDEN, STEPS, gap, number
+from attnscope.views.style import HIDDEN, NORMS, STEPS, number
 from attnscope.views.tokens_parts import parts_of_tokens
-from attnscope.views.walk import walks_of_result
+from attnscope.views.walk import WIDEST, walks_of_result
 
 if TYPE_CHECKING:
     from attnscope.attention.result import AttentionResult
@@ -34,13 +34,18 @@ def parts_of_run(run: Run, look: Look) -> Iterator[Part]:
     yield from _inputs(run, look)
     for i, result in enumerate(run.layers):
         if run.sites:
-            yield Line(site_title(run.sites[i], result), Tone.HEADING)
+            yield Line(site_title(run.sites[i], result), Tone.SECTION)
         if result.observed:
             yield Line("seen in the model as weights: its queries and keys were not", Tone.HINT)
         if walk:
-            yield from (_with_head(part, run) for part in walks_of_result(run, result, look))
+            yield from (_named(part, run, i) for part in walks_of_result(run, result, look))
         else:
-            yield from matrices_of_result(run, result, look)
+            yield from matrices_of_result(run, result, look, i)
+        if _too_wide(result) and not look.show and not walk:
+            width = result.context.shape[2]
+            yield Line(
+                f"--show context prints the context vectors, {width} numbers each", Tone.HINT
+            )
         yield proof_line(run, i)
     if long and not look.show and not walk:
         yield Line(
@@ -69,6 +74,8 @@ def steps_missing(run: Run, asked: tuple[str, ...]) -> list[str]:
         reasons |= dict.fromkeys(steps, "it is a step of --mask-method renormalize")
     if run.settings.heads == 1:
         reasons["concatenation"] = "there is one head"
+    if all(result.projected_lengths is None for result in run.layers):
+        reasons["output-norms"] = "the output projection is not known"
     if all(result.observed for result in run.layers):
         reasons |= dict.fromkeys(_NOT_OBSERVED, "the model was only observed")
     return [f"--show {step} shows nothing: {reasons[step]}" for step in asked if step in reasons]
@@ -81,7 +88,7 @@ def headline(run: Run) -> str:
     if s.heads > 1:
         shared = "" if s.key_heads == s.heads else f" ({s.key_heads} key heads)"
         parts.append(f"{s.heads} heads{shared}")
-    if s.causal:
+    if s.causal and s.model is None:
         parts.append(f"mask method {s.mask_method}")
     if s.align:
         parts.append(f"aligned {s.align}")
@@ -122,16 +129,24 @@ def _inputs(run: Run, look: Look) -> Iterator[Part]:
                 yield grid("projections", symbol, width, columns, matrix, head)
 
 
-def matrices_of_result(run: Run, result: "AttentionResult", look: Look) -> Iterator[Part]:
+def matrices_of_result(
+    run: Run, result: "AttentionResult", look: Look, layer: int = 0
+) -> Iterator[Part]:
     """Return the matrices of one attention call, head by head, in the order of computation."""
-    return (_with_head(part, run) for part in _matrices(run, result, look))
+    return (_named(part, run, layer) for part in _matrices(run, result, look))
 
 
-def _with_head(part: Part, run: Run) -> Part:
-    """Name the head in the title where there are several."""
-    if isinstance(part, Grid) and part.head is not None and run.settings.heads > 1:
-        return dataclasses.replace(part, title=f"{part.title} · head {part.head}")
-    return part
+def _named(part: Part, run: Run, layer: int) -> Part:
+    """Name the layer and the head in the title where there are several."""
+    if not isinstance(part, Grid):
+        return part
+    title, name = part.title, None
+    if run.sites:
+        name = run.layer_name(layer)
+        title += f" · layer {name}" if len(run.layers) > 1 else ""
+    if part.head is not None and run.settings.heads > 1:
+        title += f" · head {part.head}"
+    return dataclasses.replace(part, title=title, layer=name)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -187,13 +202,33 @@ def _matrices(run: Run, result: "AttentionResult", look: Look) -> Iterator[Part]
                 yield grid("row-sums", STEPS["row-sums"], queries, columns, sums, head)
         if show.shows("weights", default=not long):
             yield weights_of_head(result, head, queries, keys)
+        for step in NORMS:
+            if show.shows(step, default=look.norms and not long):
+                yield from _norms(result, step, head, queries, keys)
         if show.shows("summary", default=long):
             yield _summary(run, result, head, rows, look)
-        if show.shows("context", default=not long):
+        if show.shows("context", default=not long and not _too_wide(result)):
             columns = dimensions("z", result.context.shape[2])
             yield grid("context", STEPS["context"], queries, columns, result.context[head], head)
-    if call.heads > 1 and look.head is None and show.shows("concatenation", default=not long):
+    if (
+        call.heads > 1
+        and look.head is None
+        and show.shows("concatenation", default=not long and not _too_wide(result))
+    ):
         yield _concatenation(result, queries)
+
+
+def _norms(
+    result: "AttentionResult", step: str, head: int, queries: Band, keys: Band
+) -> Iterator[Grid]:
+    lengths = result.norms if step == "norms" else result.output_norms
+    if lengths is not None:
+        seen = result.visible[head]
+        yield grid(step, STEPS[step], queries, keys, lengths[head], head, seen=seen)
+
+
+def _too_wide(result: "AttentionResult") -> bool:
+    return bool(result.context.shape[2] > WIDEST)
 
 
 def _concatenation(result: "AttentionResult", queries: Band) -> Grid:
@@ -221,39 +256,3 @@ def _summary(run: Run, result: "AttentionResult", head: int, rows: Rows, look: L
     title = STEPS["summary"] + (f" · head {head}" if result.call.heads > 1 else "")
     columns = ("query", "strongest keys and their weights", "entropy (nats)")
     return Listing(title, columns, tuple(listed), (False, False, True))
-
-
-def site_title(site: Site, result: "AttentionResult") -> str:
-    """Return where a call was made, in a line."""
-    call = result.call
-    heads = f"{call.heads} heads"
-    if call.key_heads != call.heads:
-        heads += f", {call.key_heads} key heads"
-    return f"layer {site.name} · {visible(site.module_name)} · {heads}"
-
-
-def proof_line(run: Run, index: int) -> Line:
-    """Return how a layer was checked: against the model's own output, or torch's kernel."""
-    result = run.layers[index]
-    if not run.sites:
-        return agreement_line(result)
-    site = run.sites[index]
-    how = "the weights times the values give" if result.observed else "the record gives"
-    if site.proven:
-        return Line(
-            f"proven: {how} the model's own output, relative error {gap(site.error)}", Tone.GOOD
-        )
-    return Line(
-        f"NOT proven: {how} another output than the model's, relative error {gap(site.error)}, "
-        f"tolerance {site.tolerance:g}",
-        Tone.WARNING,
-    )
-
-
-def agreement_line(result: "AttentionResult") -> Line:
-    """Return how far the context lies from that of torch's own kernel."""
-    if result.reference_gap is None:
-        return Line("torch has no kernel with a softcap to compare with", Tone.HINT)
-    if result.agrees:
-        return Line(f"agrees with torch: max |Δ| = {gap(result.reference_gap)}", Tone.GOOD)
-    return Line(f"differs from torch: max |Δ| = {gap(result.reference_gap)}", Tone.WARNING)

@@ -82,6 +82,8 @@ _ARRAYS = {
     "row_sums": (VECTOR, "renormalize: sums of the masked weights"),
     "weights": (MATRIX, "0 where the mask hides"),
     "sink_weights": (VECTOR, "what each row gives to the head's sink: the weights add to the rest"),
+    "norms": (MATRIX, "‖α·v‖ of each key, with --norms"),
+    "output_norms": (MATRIX, "‖α·v·W_O‖ of each key, with --norms, where W_O was found"),
     "context": (MATRIX, "selected queries × d_value"),
     "entropy": (VECTOR, "of each row's weights, in nats"),
     "logsumexp": (VECTOR, "of each row's scaled scores; null for a row that sees no key"),

@@ -20,10 +20,14 @@ STEPS: dict[str, str] = {
     "masked": "masked weights: times the mask",
     "row-sums": "row sums of the masked weights",
     "weights": "attention weights α",
+    "norms": "lengths of the weighted values ‖α·v‖",
+    "output-norms": "lengths of what they add to the output ‖α·v·W_O‖",
     "context": "context vectors z = α·v",
     "concatenation": "context vectors of all heads, concatenated",
     "summary": "strongest keys and entropy",
 }
+
+NORMS = ("norms", "output-norms")  # what --norms adds
 
 # Viridis at five points (red, green, blue): even to the eye, also to a colour-blind one, and in
 # grey. Source: Smith and van der Walt, matplotlib, 2015 (CC0).

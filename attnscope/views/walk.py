@@ -21,10 +21,12 @@ def walks_of_result(run: Run, result: "AttentionResult", look: Look) -> Iterator
     """One query at a time, key by key: everything that leads to its context vector."""
     for head in look.heads(result.call.heads):
         for row in look.rows(len(run.queries)):
-            yield from _walk(run, result, head, row)
+            yield from _walk(run, result, head, row, norms=look.norms)
 
 
-def _walk(run: Run, result: "AttentionResult", head: int, row: int) -> Iterator[Grid]:
+def _walk(
+    run: Run, result: "AttentionResult", head: int, row: int, *, norms: bool
+) -> Iterator[Grid]:
     call = result.call
     key_head = call.key_head(head)
     query = band("query", run.queries, (row,))
@@ -38,7 +40,9 @@ def _walk(run: Run, result: "AttentionResult", head: int, row: int) -> Iterator[
     keys = [] if wide or result.observed else _columns("k", call.key[key_head])
     columns = [*keys, *_numbers_of_keys(result, head, row)]
     formula = "" if result.observed else f", scaled = {scaling(call)}"
-    yield _walk_grid(f"{name}: every key{formula}", run, head, columns, seen, len(columns) - 1)
+    weight_column = len(columns) - 1
+    columns += _norms_of_keys(result, head, row) if norms else []
+    yield _walk_grid(f"{name}: every key{formula}", run, head, columns, seen, weight_column)
     if result.sink_weights is not None:
         sink = result.sink_weights[head][:, None]
         yield grid(
@@ -68,6 +72,15 @@ def _numbers_of_keys(
         columns.append(("softmax", result.mask_steps.unmasked[head][row].tolist(), False))
         columns.append(("masked", result.mask_steps.masked[head][row].tolist(), True))
     columns.append(("weight", result.weights[head][row].tolist(), True))
+    return columns
+
+
+def _norms_of_keys(
+    result: "AttentionResult", head: int, row: int
+) -> list[tuple[str, list[float], bool]]:
+    columns = [("‖α·v‖", result.norms[head][row].tolist(), True)]
+    if result.output_norms is not None:
+        columns.append(("‖α·v·W_O‖", result.output_norms[head][row].tolist(), True))
     return columns
 
 

@@ -2,16 +2,19 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from torch import Tensor
 from torch.nn import Module
 
+from attnscope.attention.norms import projected_lengths
 from attnscope.attention.verify import TOLERANCES, CapturedCall
 from attnscope.model_run import ModelCall, ModelRun
 from attnscope.run import Axis, Site, axis_of_positions
 from attnscope.sources.capture.assemble import Assembly, Proven
+from attnscope.sources.capture.output_projection import CallKey, call_key
 from attnscope.sources.provenance import provenance
 
 
@@ -71,8 +74,12 @@ def model_run(
     without: Sequence[str] = (),
     skipped: Sequence[str] = (),
     notes: Sequence[str] = (),
+    projections: Mapping[CallKey, Tensor] | None = None,
 ) -> ModelRun:
-    """Return the records of one text as a document. `records` is not empty."""
+    """Return the records of one text as a document. `records` is not empty.
+
+    `projections` are the matrices W_O, of the calls where they were found.
+    """
     axes = _Axes(text)
     parts = _parts([record.captured for record in records])
     names = _names([record.captured for record in records], parts)
@@ -89,7 +96,8 @@ def model_run(
             error=record.error,
             tolerance=TOLERANCES[captured.output.dtype],
         )
-        calls.append(ModelCall(site, captured, *axes.of(captured, part)))
+        lengths = _projected(captured, projections or {})
+        calls.append(ModelCall(site, captured, *axes.of(captured, part), lengths))
         warnings += _doubts(site, captured)
     said = [*notes]
     if axes.odd:
@@ -126,6 +134,14 @@ def runs_of(capture: Captured) -> list[ModelRun]:
     return [model_run(name, records, skipped=tuple(skipped)) for _, records in assembly.texts()]
 
 
+def _projected(captured: CapturedCall, projections: Mapping[CallKey, Tensor]) -> Tensor | None:
+    projection = projections.get(call_key(captured))
+    if projection is None:
+        return None
+    call = captured.call
+    return projected_lengths(call.value, projection, call.heads)
+
+
 def _doubts(site: Site, captured: CapturedCall) -> list[str]:
     if site.proven and not captured.unknown:
         return []
@@ -151,10 +167,11 @@ def _doubts(site: Site, captured: CapturedCall) -> list[str]:
 def _parts(calls: Sequence[CapturedCall]) -> list[str]:
     if all(call.kind == "self" for call in calls):
         return [""] * len(calls)
-    return [_part(call) for call in calls]
+    return [part_of(call) for call in calls]
 
 
-def _part(call: CapturedCall) -> str:
+def part_of(call: CapturedCall) -> str:
+    """Return whether a call is of the encoder, the decoder, or between both."""
     if call.kind == "cross":
         return "cross"
     words = re.split(r"[._]", call.module_name)

@@ -102,6 +102,12 @@ class Places:
                 return ended
         return []
 
+    def rest(self) -> None:
+        """Hold none of the modules that have run: the model may be gone before it runs again."""
+        self._pass = _Pass()
+        for positions in self._positions.values():
+            positions.frame = None
+
     def owner(self) -> int:
         """Return the depth of the innermost running module that has weights of its own.
 

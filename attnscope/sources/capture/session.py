@@ -44,6 +44,7 @@ class Capture:
                 f"capture was given a {type(model).__name__}", "Give a torch.nn.Module"
             )
         self.model = model
+        self.part = model  # whose modules are followed: what runs
         self.calls: list[CapturedCall] = []
         self.skipped: list[str] = []
         self.captured = 0  # how many calls there were, kept or handed on
@@ -61,7 +62,7 @@ class Capture:
         with ExitStack() as stack:
             self._thread = threading.get_ident()
             stack.callback(self._end)
-            for module in self.model.modules():
+            for module in self.part.modules():
                 self._hook(module, stack)
             stack.enter_context(listening(self))
             stack.enter_context(self._mode)

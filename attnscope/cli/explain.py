@@ -5,11 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnscope.cli import model_options as m
 from attnscope.cli import options as o
+from attnscope.cli.model_source import ModelAsked
 from attnscope.cli.output import Target, prepare, say
+from attnscope.cli.refuse import refuse_with_model, refuse_without_model
 from attnscope.cli.source import LESSON_SENTENCE, Asked
 from attnscope.cli.tokenizers import Cutting
 from attnscope.errors import OptionError
+from attnscope.text.display import visible
 from attnscope.views.look import Look
 
 if TYPE_CHECKING:
@@ -96,6 +100,11 @@ def command(
     causal: o.Causal = False,
     align: o.AlignOption = None,
     mask_method: o.MaskMethodOption = o.Method.NEG_INF,
+    model: m.Model = None,
+    layer: m.OneLayer = None,
+    target_text: m.TargetText = None,
+    chat: m.Chat = False,
+    offline: m.Offline = False,
     qkv: o.Qkv = None,
     tokenizer: o.Tokenizer = None,
     vocabulary: o.VocabularyFile = None,
@@ -119,7 +128,7 @@ def command(
 
     Each step with its shape, its formula, a sentence and its numbers written out: token, id,
     embedding, query, keys, values, omegas, scale, mask, softmax, context. Without a text it takes
-    the lesson's sentence.
+    the lesson's sentence. With --model it explains a head of a real model: --layer and --head.
     """
     if query is not None and all_queries:
         raise OptionError("--query and --all-queries contradict each other", "Give one")
@@ -128,13 +137,54 @@ def command(
             raise OptionError(f"{name} {value} is not positive", "Give 1 or more")
     target = prepare(format_, json, output, force, color, width, formats=FORMATS)
     look = Look(precision=precision, width=target.width, summarise=target.for_people)
+    if model is not None:
+        refuse_with_model(
+            variant=variant, heads=heads, cross=cross, causal=causal, align=align, qkv=qkv,
+            tokenizer=tokenizer, vocabulary=vocabulary, keep_punctuation=keep_punctuation,
+            d_model=d_model, d_key=d_key, d_value=d_value, vocabulary_size=vocabulary_size,
+            seed=seed, mask_method=None if mask_method is o.Method.NEG_INF else mask_method,
+        )  # fmt: skip
+        if layer is None:
+            raise OptionError("a model has many layers", "Choose one with --layer N")
+        given = ModelAsked(
+            model, text or (None if file else LESSON_SENTENCE), file, target=target_text,
+            chat=chat, device=device, dtype=dtype, offline=offline,
+        )  # fmt: skip
+        run = _run_of_model(given, layer)
+        _explain(run, query, all_queries, head, dims, step, flash, target, look)
+        return
+    refuse_without_model(layer=layer, target=target_text, chat=chat, offline=offline)
     asked = Asked(
         text, file, qkv, cross, variant, heads, causal, align, str(mask_method), d_model, d_key,
         d_value, vocabulary_size, seed, device, dtype,
         Cutting(tokenizer, vocabulary, keep_punctuation),
     )  # fmt: skip
-    run = asked.make(LESSON_SENTENCE)
+    _explain(asked.make(LESSON_SENTENCE), query, all_queries, head, dims, step, flash, target, look)
 
+
+def _run_of_model(given: ModelAsked, layer: str) -> "Run":
+    (found,) = given.make()
+    calls = found.find(layer)
+    if len(calls) > 1:
+        names = ", ".join(call.site.name for call in calls[:8])
+        raise OptionError(
+            f'--layer "{visible(layer)}" names {len(calls)} calls, and one is explained',
+            f"Give one of {names}",
+        )
+    return found.run_of(calls)
+
+
+def _explain(
+    run: "Run",
+    query: str | None,
+    all_queries: bool,
+    head: int | None,
+    dims: int,
+    step: str | None,
+    flash: int | None,
+    target: Target,
+    look: Look,
+) -> None:
     from attnscope.explain import explain
 
     explanation = explain(

@@ -62,6 +62,14 @@ Layer = Annotated[
         "an encoder-decoder, a module's name, or all.",
     ),
 ]
+OneLayer = Annotated[
+    str | None,
+    _option(
+        "--layer",
+        metavar="N",
+        help="The layer to explain: a number, cross.3 in an encoder-decoder, or a module's name.",
+    ),
+]
 Offline = Annotated[
     bool, _option("--offline", help="Never touch the network, whatever --model names.")
 ]

@@ -37,6 +37,12 @@ def explain(
         if value is not None and value < 1:
             raise OptionError(f"{name} {value} is not positive", "Give 1 or more")
     check_head(run, head)
+    if run.layers[0].observed:
+        raise OptionError(
+            f"layer {run.layer_name(0)} was only observed: its weights are known, not its queries "
+            "and keys",
+            "Use attnscope run, which shows the weights",
+        )
     walks = []
     with torch.no_grad():
         for query in queries:

@@ -83,7 +83,8 @@ def _query(row: Row) -> Step:
             "query",
             "query q",
             "q is given",
-            "The query says what this position looks for; the file holds it as it is.",
+            "The query says what this position looks for; "
+            + ("the model computed it." if row.run.sites else "the file holds it as it is."),
             tuple(q.shape),
             row.head,
             tables=(vector("query", row.query_name, "q", q, places),),

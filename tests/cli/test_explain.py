@@ -3,9 +3,11 @@ import io
 import json
 import re
 
+import jsonschema
 import pytest
 from markdown_it import MarkdownIt
 
+from attnscope.views.schema import SCHEMA
 from tests.conftest import CONTROL, LESSON_SENTENCE, ROOT
 from tests.views import handmade
 
@@ -333,3 +335,29 @@ def test_a_line_of_markdown_begins_nothing(text):
 
     tokens = MarkdownIt("commonmark").parse(markdown.render([Line(text)], Look()))
     assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
+
+
+def test_a_head_of_a_model_is_worked_out(cli, tmp_path):
+    from tests.sources import tiny_models
+
+    folder = tiny_models.save_decoder(tmp_path / "decoder")
+    asked = ("explain", "the cat sat", "--model", folder, "--layer", "1", "--head", "3")
+    done = cli(*asked, "--json")
+    assert done.code == 0, done.err
+    jsonschema.validate(done.json, SCHEMA)
+    weights = cli("run", *asked[1:], "--json").json["heads"][0]["weights"][-1]
+    (walk,) = done.json["queries"]
+    step = next(step for step in walk["steps"] if step["name"] == "weights")
+    column = step["tables"][-1]["columns"].index("weight")
+    assert [row[column] for row in step["tables"][-1]["values"]] == pytest.approx(
+        weights, abs=1e-6
+    )
+    assert "the model computed it" in cli(*asked).out
+    for arguments, said in (
+        (asked[:4], "a model has many layers"),
+        ((*asked[:4], "--layer", "0,1"), "names 2 calls, and one is explained"),
+        ((*asked, "--seed", "1"), "--seed is given"),
+    ):
+        refused = cli(*arguments)
+        assert refused.code == 2
+        assert said in refused.err

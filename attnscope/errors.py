@@ -9,6 +9,8 @@ AttnscopeError
 ├── DeviceError       a device that is not there
 ├── SizeError         more memory than this machine has
 ├── RunFileError      a run file that cannot be read
+├── ModelError        a model that cannot be used (sources/model)
+├── CaptureError      a model whose attention cannot be captured (sources/capture)
 ├── MissingExtraError a package of an extra is not installed
 ├── OutputError       a result that cannot be written
 └── CheckFailed       a check the user asked for did not hold (exit code 1)

@@ -394,6 +394,13 @@ def test_code_of_a_hub_model_is_refused_before_its_weights_come(monkeypatch, cop
 
 
 @pytest.mark.usefixtures("hub_cache")
+def test_mistakes_are_found_before_the_hub_is_asked():
+    place = find_model("owner/name")
+    fails(lambda: load_model(place, dtype="int3"), "unknown dtype", kind=OptionError)
+    fails(lambda: load_model(place, device="abacus"), "no device", kind=DeviceError)
+
+
+@pytest.mark.usefixtures("hub_cache")
 def test_no_network_is_one_clear_line():
     fails(lambda: load_model(find_model("owner/name")), "model owner/name of the hub", "network")
 
@@ -449,6 +456,20 @@ def test_the_bars_of_others_are_restored(enabled):
         (bars.enable_progress_bar if before else bars.disable_progress_bar)()
 
 
+@pytest.mark.parametrize("name", ["transformers", "huggingface_hub", "accelerate", "gguf"])
+def test_the_logs_of_others_are_restored(name):
+    log, below = logging.getLogger(name), logging.getLogger(f"{name}.inner")
+    before = log.level
+    try:
+        log.setLevel(logging.WARNING)
+        with quiet():
+            assert not below.isEnabledFor(logging.CRITICAL)
+            warnings.warn("nobody hears this", stacklevel=1)
+        assert log.level == logging.WARNING
+    finally:
+        log.setLevel(before)
+
+
 def test_a_bar_counts():
     heard = []
     bar = Bar(lambda *what: heard.append(what), "x", total=4)
@@ -492,6 +513,12 @@ def test_known_architectures_need_no_code_of_the_folder(copy):
 def test_models_that_read_no_text(config, architecture, words):
     made = getattr(transformers, config)(architectures=[architecture])
     fails(lambda: choose(made, "m"), "is not text", words, "attnscope.capture")
+
+
+def test_the_main_input_says_enough(monkeypatch):
+    monkeypatch.setattr(transformers.ViTModel, "input_modalities", "text")
+    made = transformers.ViTConfig(architectures=["ViTModel"])
+    fails(lambda: choose(made, "m"), "is not text", "pixel_values")
 
 
 @pytest.mark.parametrize(
@@ -692,6 +719,30 @@ def test_spaces_keep_their_spans(copy):
         assert [tokens.source(i) for i in range(len(tokens))] == ["", "a", " ", " ", "b", ""]
 
 
+def test_what_a_tokenizer_puts_in_is_special_and_what_it_knows_is_not_unknown(copy):
+    folder = copy("bart")
+    file = folder / "tokenizer.json"
+    settings = json.loads(file.read_text())
+    number = settings["model"]["vocab"]["the"]
+    first = settings["post_processor"]["single"][0]["SpecialToken"]
+    first["id"] = "the"
+    marks = settings["post_processor"]["special_tokens"]
+    marks["the"] = {"id": "the", "ids": [number], "tokens": ["the"]}
+    added = settings["added_tokens"][0] | {"id": 100, "special": False}
+    settings["model"]["vocab"] = {
+        "a\x1bb" if i == 100 else piece: i for piece, i in settings["model"]["vocab"].items()
+    }
+    settings["model"]["merges"] = []
+    settings["added_tokens"].append(added | {"content": "a\x1bb"})
+    file.write_text(json.dumps(settings))
+    edit(folder / "tokenizer_config.json", unk_token="</s>")
+    mine = load_model(find_model(str(folder)))
+    tokens = cut(mine, "a\x1bb!")
+    assert tokens.labels == ("the", "a␛b", "!", "</s>")
+    assert tokens.special == (True, False, False, True)
+    assert tokens.unknown == (False,) * 4
+
+
 def test_nothing_is_cut_off_or_filled_in(copy):
     folder = copy()
     file = folder / "tokenizer.json"
@@ -748,7 +799,10 @@ def test_a_chat_template_on_request(loaded, copy):
     ]
     assert "".join(tokens.source(i) for i in range(len(tokens))) == tokens.text
     fails(lambda: cut(loaded["bart"], "hi", chat=True), "has no chat template", kind=OptionError)
-    folder = copy()
+    folder = copy("bart")
+    (folder / "chat_template.jinja").write_text(tiny.CHAT)
+    framed = cut(load_model(find_model(str(folder))), "hi", chat=True)
+    assert framed.labels.count("<s>") == 2  # the template puts in all there is
     (folder / "chat_template.jinja").write_text("{{ raise_exception('not\x1b me') }}")
     broken = load_model(find_model(str(folder)))
     fails(lambda: cut(broken, "hi", chat=True), "not␛ me", kind=TokenizerError)
@@ -1004,9 +1058,9 @@ def test_what_cannot_be_written(loaded, copy):
 def test_what_was_written_is_text_again(loaded):
     mine = loaded["decoder"]
     tokens = cut(mine, "the cat")
-    new = mine.tokenizer(" sat 猫.")["input_ids"]
+    new = mine.tokenizer(" sat 犬.")["input_ids"]
     whole = continued(mine, tokens, [*new, 2])
-    assert whole.text == "the cat sat 猫.</s>"
+    assert whole.text == "the cat sat 犬.</s>"
     assert whole.ids == (*tokens.ids, *new, 2)
     assert whole.spans[: len(tokens)] == tokens.spans
     assert whole.special == (False,) * (len(tokens) + len(new)) + (True,)

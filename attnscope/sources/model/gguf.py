@@ -122,9 +122,7 @@ def _parsed(data: mmap.mmap, name: str) -> tuple[Header, int]:
 
 def _string(data: mmap.mmap, place: int) -> tuple[str, int]:
     (length,) = struct.unpack_from("<Q", data, place)
-    end = place + 8 + length
-    if end > len(data):
-        raise struct.error
+    end = place + 8 + length  # past the end of the file it is found out by what reads on there
     return data[place + 8 : end].decode("utf-8", "replace"), end
 
 
@@ -143,7 +141,5 @@ def _value(data: mmap.mmap, place: int, kind: int, name: str) -> tuple[Any, int]
     if inner in _NUMBERS:
         return count, place + count * struct.calcsize(f"<{_NUMBERS[inner]}")
     for _ in range(count):
-        if place >= len(data):
-            raise struct.error
         _, place = _value(data, place, inner, name)
     return count, place

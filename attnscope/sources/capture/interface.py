@@ -33,6 +33,9 @@ _KNOWN = {
     "return_dict",
     "deterministic",
 }
+# Which keys an index chose; under these implementations the mask holds the choice.
+_CHOSEN = {"indices", "block_indices"}
+_MASKED = ("eager", "sdpa")
 
 
 def seen_by_interface(
@@ -55,8 +58,13 @@ def seen_by_interface(
         softcap=a.get("softcap"),
         sinks=_sinks(a, module),
         dropout=float(a.get("dropout") or 0.0),
-        unknown=tuple(sorted(k for k, v in a.items() if k not in _KNOWN and v is not None)),
+        unknown=_unknown(name, a),
     )
+
+
+def _unknown(name: str, a: dict[str, Any]) -> tuple[str, ...]:
+    known = _KNOWN | _CHOSEN if name in _MASKED else _KNOWN
+    return tuple(sorted(k for k, v in a.items() if k not in known and v is not None))
 
 
 def _mask(name: str, function: Any, module: torch.nn.Module, a: dict[str, Any]) -> Tensor | None:

@@ -70,7 +70,8 @@ class Mode(TorchFunctionMode):
             met = self.observer.follow(func, args, kwargs, out)
         if met is not None:
             trail, found = met
-            self._note(lambda m: seen_by_observer(trail, found, m, self._session.places.batch))
+            places = self._session.places
+            self._note(lambda m: seen_by_observer(trail, found, m, places.batch, places.tokens()))
 
     def _note(self, make: Any) -> None:
         places = self._session.places

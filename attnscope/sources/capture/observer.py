@@ -1,6 +1,6 @@
 """Attention written by hand: a softmax over the last axis, followed to the product with values."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,18 +126,30 @@ class Observer:
 
 
 def seen_by_observer(
-    trail: Trail, found: Product, module: torch.nn.Module, batch: int | None
+    trail: Trail,
+    found: Product,
+    module: torch.nn.Module,
+    batch: int | None,
+    tokens: Collection[int],
 ) -> Seen:
     """Return what was observed as a call, with a batch and a head axis.
 
-    Raises: PartialError if the values are those of some keys only. One key fewer is a sink.
+    `tokens`: how many the module was given, where they may be counted, or nothing. Axes between
+    batch and queries are heads if all tokens are queries there; else they are blocks of tokens.
+    Raises: PartialError if the values are those of some keys only (one key fewer is a sink);
+    ShapeError for blocks.
     """
     if trail.shape[-1] - found.weights.shape[-1] > 1:
         raise PartialError(
             f"a softmax over {trail.shape[-1]} keys met the values of {found.weights.shape[-1]}",
             "Attention by blocks is not recorded",
         )
-    lead = found.output.shape[:-2]
+    lead, queries = found.output.shape[:-2], found.output.shape[-2]
+    if len(lead) > 2 and tokens and queries not in tokens:
+        raise ShapeError(
+            f"weights of {len(lead) + 2} axes have {queries} queries of {max(tokens)} tokens",
+            "Attention by blocks is not recorded",
+        )
     rows = lead.numel()
     if len(lead) >= 2:
         to = (lead[0], lead[1:].numel())

@@ -138,6 +138,14 @@ class Places:
                 found += [x for x, i in blocks if i in self.ran and i not in self.attended]
         return found
 
+    def tokens(self) -> set[int]:
+        """Return how many tokens the owner of a call was given, wherever that axis may be."""
+        frame = self.stack[self.owner()]
+        for value in (*frame.args, *frame.kwargs.values()):
+            if isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 2:
+                return {value.shape[1], value.shape[-2]}
+        return set()
+
     def place(self, module: torch.nn.Module, queries: int, keys: int) -> Place:
         """Return where a call of `module` stands; to be asked once per call."""
         name = self.names[id(module)]

@@ -1,0 +1,197 @@
+"""Exact measures of an attention call of any length, without its matrix of weights.
+
+Two passes over some rows at a time. The first gives each row's log-sum-exp, and its context. Then
+each tile of some rows by some keys stands alone: its weights are exp(logit − log-sum-exp), and all
+measures are gathered from them while they are in the cache. Memory grows with the length, time with
+its square.
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnscope.attention.call import AttentionCall
+from attnscope.attention.first_pass import Rows
+from attnscope.attention.head_group import wide_dtype
+from attnscope.attention.measured import MeasureOptions, Measures, effective_keys, quantiles
+from attnscope.attention.stripe_measures import StripeMeasures
+from attnscope.attention.tile_plan import Plan, plan_for
+from attnscope.attention.tile_sources import CallSource, ObservedSource, Source
+from attnscope.attention.tile_weights import Scratch
+from attnscope.attention.totals import Totals
+from attnscope.attention.verify import ObservedCall
+from attnscope.attention.weight_buffer import WeightBuffer, bytes_of
+from attnscope.attention.workers import Crew, Progress
+
+__all__ = [
+    "MeasureOptions",
+    "Measures",
+    "effective_keys",
+    "estimate_bytes",
+    "measure",
+    "quantiles",
+]
+
+# Keys whose largest query is looked for at once.
+_KEYS_AT_ONCE = 1024
+
+
+@torch.no_grad()
+def measure(
+    call: AttentionCall | ObservedCall,
+    options: MeasureOptions | None = None,
+    *,
+    progress: Progress | None = None,
+    workers: int | None = None,
+) -> Measures:
+    """Compute every measure of a call, exactly, tile by tile.
+
+    `progress` is told (tiles done, tiles in all) from the calling thread. `workers`: threads on a
+    CPU, each with one thread inside its operations; torch's number of threads if not given. An
+    interrupt stops all of them within a second. Weights below the smallest normal number of the
+    dtype count as 0.
+
+    Memory: what `estimate_bytes` says.
+    Raises: OptionError, ShapeError for options that do not fit the call.
+    """
+    options = options or MeasureOptions()
+    like = (call.query if isinstance(call, AttentionCall) else call.weights)[:0]
+    like = like.to(wide_dtype(like.dtype))
+    plan = _plan(call, options)
+    source: Source
+    if isinstance(call, AttentionCall):
+        source = CallSource(call, plan, keep_context=options.keep_context)
+    else:
+        source = ObservedSource(call, keep_context=options.keep_context)
+    totals = Totals(plan, options, call.heads, call.value.shape[2], like)
+    if workers is None:
+        workers = torch.get_num_threads()
+    pass_ = _Pass(source, plan, totals, like, progress)
+    pass_.run(workers if like.device.type == "cpu" else 1)
+    return totals.finished()
+
+
+def _plan(call: AttentionCall | ObservedCall, options: MeasureOptions) -> Plan:
+    options.check(call.keys)
+    group, offset = 1, 0
+    tensor = call.value
+    if isinstance(call, AttentionCall):
+        group, offset = call.heads // call.key_heads, call.query_offset
+    return plan_for(
+        call.queries,
+        call.keys,
+        group,
+        offset if options.query_offset is None else options.query_offset,
+        tensor.device,
+        wide_dtype(tensor.dtype),
+        window=options.window,
+        top=min(options.top, call.keys),
+        grid=options.grid,
+        special=options.special,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Room:
+    """What one worker keeps in memory from tile to tile."""
+
+    scratch: Scratch
+    buffer: WeightBuffer
+
+
+class _Pass:
+    """One pass over all stripes of all heads."""
+
+    def __init__(
+        self, source: Source, plan: Plan, totals: Totals, like: Tensor, progress: Progress | None
+    ) -> None:
+        self._source, self._plan, self._totals, self._like = source, plan, totals, like
+        self._stripes = plan.stripes()
+        self._numbers = {rows.start: number for number, rows in enumerate(self._stripes)}
+        self._rooms = threading.local()
+        widths = [end - first for first, end in map(source.span, self._stripes)]
+        tiles = sum(-(-width // plan.tile) for width in widths)
+        self._crew = Crew(tiles * len(source.heads), progress)
+
+    def run(self, workers: int) -> None:
+        """Gather all measures; then find the query of each key's largest weight."""
+        blocks = sorted(self._plan.blocks(), key=self._cost, reverse=True)  # the longest first
+        jobs: list[Callable[[], None]] = [
+            functools.partial(self._gather, group, block)
+            for block in blocks
+            for group in range(len(self._source.heads))
+        ]
+        self._crew.run(jobs, workers)
+        self._crew.run(self._searches(), workers)
+
+    def _cost(self, block: list[slice]) -> int:
+        spans = [(rows, self._source.span(rows)) for rows in block]
+        return sum((rows.stop - rows.start) * (end - first) for rows, (first, end) in spans)
+
+    def _gather(self, group: int, block: list[slice]) -> None:
+        heads, crew, room = self._source.heads[group], self._crew, self._room_of_worker()
+        stripes = self._source.stripes(group, block, room.scratch, crew.check)
+        for stripe, known in stripes:
+            found = StripeMeasures(self._plan, stripe, self._source.span(stripe.rows), self._like)
+            found.gather(room.buffer, crew.step)
+            self._totals.know(heads, stripe.rows, known)
+            self._totals.add(heads, self._numbers[stripe.rows.start], found)
+
+    def _room_of_worker(self) -> "_Room":
+        room: _Room | None = getattr(self._rooms, "room", None)
+        if room is None:
+            dtype, device = self._like.dtype, self._like.device
+            room = self._rooms.room = _Room(Scratch(dtype, device), WeightBuffer(dtype, device))
+        return room
+
+    def _searches(self) -> list[Callable[[], None]]:
+        """Return one job per head and stripe that holds the largest weight of some key."""
+        jobs: list[Callable[[], None]] = []
+        for head, stripes in enumerate(self._totals.stripe_of_max):
+            order = stripes.argsort(stable=True)
+            counts = torch.bincount(stripes + 1, minlength=len(self._stripes) + 1).tolist()
+            for number, keys in enumerate(order.split(counts)[1:]):
+                jobs += [
+                    functools.partial(self._search, head, number, some)
+                    for some in keys.split(_KEYS_AT_ONCE)
+                    if len(some)
+                ]
+        return jobs
+
+    def _search(self, head: int, number: int, keys: Tensor) -> None:
+        """Find which row of a stripe gave each of some keys the largest weight."""
+        self._crew.check()
+        rows, totals = self._stripes[number], self._totals
+        known = Rows(
+            totals.logsumexp[head : head + 1, rows], None, totals.blind[head : head + 1, rows]
+        )
+        stripe = self._source.stripe(head, rows, known, self._room_of_worker().scratch)
+        totals.query_of_max[head, keys] = rows.start + stripe.at(keys)[0].argmax(dim=0)
+
+
+def estimate_bytes(
+    call: AttentionCall | ObservedCall,
+    options: MeasureOptions | None = None,
+    workers: int | None = None,
+) -> int:
+    """Return how many bytes `measure` takes beside the call: its result and its working memory."""
+    options = options or MeasureOptions()
+    plan = _plan(call, options)
+    workers = workers or torch.get_num_threads()
+    size = wide_dtype(call.value.dtype).itemsize
+    group = call.heads // call.key_heads if isinstance(call, AttentionCall) else 1
+    width = call.value.shape[2]
+    by_row = 9 * size + 9 + plan.top * (size + 8) + (width * size if options.keep_context else 0)
+    by_key = 2 * size + 24
+    cells = -(-plan.queries // plan.cell_rows) * -(-plan.keys // plan.cell_keys)
+    by_head = cells * (8 + 2 * size) + (plan.queries + plan.keys) * (8 + size)
+    result = call.heads * (plan.queries * by_row + plan.keys * by_key + by_head)
+    tile = group * plan.rows * plan.tile * size
+    stripe_cells = -(-plan.rows // plan.cell_rows)
+    stripe = group * plan.keys * (2 * stripe_cells * size + 8)
+    room = bytes_of(group, plan.rows, plan.chunk, size) + 10 * tile + stripe
+    return result + workers * room

@@ -18,8 +18,8 @@ def run() -> None:
         code = main()
     except KeyboardInterrupt:  # while modules are loaded
         code = 128 + signal.SIGINT
-    if "torch" not in sys.modules:
-        sys.exit(code)
+    if "torch" not in sys.modules or "attnscope.sources.program" in sys.modules:
+        sys.exit(code)  # a program that was recorded ends as it would by itself
     # Taking torch apart object by object is a quarter of a short run, and the system frees the
     # memory anyway. Everything written has been flushed and every temporary file removed.
     with contextlib.suppress(OSError, ValueError):

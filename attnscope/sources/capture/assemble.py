@@ -30,12 +30,36 @@ class Proven(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Step:
-    """The rows of one step; of the keys only those that no step before it has brought."""
+    """The rows of one step; of the keys only those that no step before it has brought.
 
-    captured: CapturedCall
-    seen: Tensor  # (heads or 1, rows, keys) bool
-    new_keys: Tensor | None
-    new_values: Tensor
+    Shapes: seen (heads or 1, rows, keys) bool; rows: query, or weights, of these rows; scores and
+    bias as weights.
+    """
+
+    captured: CapturedCall  # without its record, once there are several steps
+    seen: Tensor
+    rows: Tensor
+    keys: Tensor | None
+    values: Tensor
+    bias: Tensor | None = None
+    scores: Tensor | None = None
+
+
+def _step(captured: CapturedCall, fresh: slice, *, alone: bool) -> _Step:
+    """Take of a call what is new in it: memory grows with the text, not with the steps."""
+    call = captured.call
+
+    def new(tensor: Tensor) -> Tensor:
+        part = tensor[:, fresh]
+        return part if alone else part.clone()  # a view would hold all keys
+
+    if isinstance(call, ObservedCall):
+        seen = torch.ones(1, 1, 1, dtype=torch.bool).expand(1, call.queries, call.keys)
+        return _Step(captured, seen, call.weights, None, new(call.value), scores=call.scores)
+    bias = call.bias
+    if bias is not None:
+        bias = bias.expand(call.heads, call.queries, call.keys)
+    return _Step(captured, engine.visible(call), call.query, new(call.key), new(call.value), bias)
 
 
 @dataclass(slots=True, eq=False)
@@ -46,12 +70,12 @@ class Strand:
     rows_end: int = 0
     keys_end: int = 0
     error: float = 0.0
+    last: int = -1  # the step of the call that came last
 
     def goes_on(self, captured: CapturedCall) -> bool:
         """Return whether a call is the next step of this strand."""
-        here, call = self.steps[-1].captured, captured.call
-        before = here.call
-        if captured.step == here.step or captured.query_offset != self.rows_end:
+        call, before = captured.call, self.steps[0].captured.call
+        if captured.step == self.last or captured.query_offset != self.rows_end:
             return False
         if isinstance(call, AttentionCall) and isinstance(before, AttentionCall):
             return call.query.shape[::2] == before.query.shape[::2] and (
@@ -61,11 +85,13 @@ class Strand:
 
     def add(self, captured: CapturedCall, error: float) -> None:
         """Add the next call, proven with `error`."""
-        call, offset = captured.call, captured.key_offset
-        # what is known already is not kept again: memory grows with the text, not with the steps
+        call, offset, alone = captured.call, captured.key_offset, not self.steps
         fresh = slice(min(max(0, self.keys_end - offset), call.keys), None)
-        keys = call.key[:, fresh] if isinstance(call, AttentionCall) else None
-        self.steps.append(_Step(captured, _visible(call), keys, call.value[:, fresh]))
+        step = _step(captured, fresh, alone=alone)
+        if not alone:  # the first keeps its record, for what all have in common
+            step.captured = replace(captured, call=self.steps[0].captured.call)
+        self.steps.append(step)
+        self.last = captured.step
         self.rows_end = captured.query_offset + call.queries
         self.keys_end = max(self.keys_end, offset + call.keys)
         # a NaN must stay, and max() drops it where it comes second
@@ -73,50 +99,46 @@ class Strand:
 
     def joined(self) -> CapturedCall:
         """Return one record of all steps."""
+        first = self.steps[0].captured
         if len(self.steps) == 1:
             return _with_rule(self.steps[0])
-        first = self.steps[0].captured
         start = min(step.captured.key_offset for step in self.steps)
-        output = torch.cat([step.captured.output for step in self.steps], dim=1)
-        seen = self._over_keys([step.seen for step in self.steps], start, fill=False)
-        call = first.call
         joined: AttentionCall | ObservedCall
-        if isinstance(call, AttentionCall):
-            joined = self._joined_call(call, seen, start)
+        if isinstance(first.call, AttentionCall):
+            joined = self._joined_call(first.call, start)
         else:
             joined = self._joined_observed(start)
+        output = torch.cat([step.captured.output for step in self.steps], dim=1)
         return replace(first, call=joined, output=output, key_offset=start)
 
-    def _joined_call(self, call: AttentionCall, seen: Tensor, start: int) -> AttentionCall:
-        keys = [step.new_keys for step in self.steps if step.new_keys is not None]
-        calls = [step.captured.call for step in self.steps]
-        biases = [one.bias for one in calls if isinstance(one, AttentionCall)]
+    def _joined_call(self, call: AttentionCall, start: int) -> AttentionCall:
+        seen = self._over_keys([step.seen for step in self.steps], start, fill=False)
+        keys = [step.keys for step in self.steps if step.keys is not None]
         bias = None
-        if any(one is not None for one in biases):
+        if any(step.bias is not None for step in self.steps):
+            zero = call.query.new_zeros(())
             whole = [
-                (one.query.new_zeros(()) if one.bias is None else one.bias).expand(
-                    one.heads, one.queries, one.keys
-                )
-                for one in calls
-                if isinstance(one, AttentionCall)
+                zero.expand(call.heads, *step.seen.shape[1:]) if step.bias is None else step.bias
+                for step in self.steps
             ]
             bias = self._over_keys(whole, start, fill=0.0)
         return replace(
             call,
-            query=torch.cat([one.query for one in calls if isinstance(one, AttentionCall)], dim=1),
+            query=torch.cat([step.rows for step in self.steps], dim=1),
             key=torch.cat(keys, dim=1),
-            value=torch.cat([step.new_values for step in self.steps], dim=1),
+            value=torch.cat([step.values for step in self.steps], dim=1),
             mask=recognised(seen, call.query_offset),
             bias=bias,
         )
 
     def _joined_observed(self, start: int) -> ObservedCall:
-        calls = [s.captured.call for s in self.steps if isinstance(s.captured.call, ObservedCall)]
-        scores = [call.scores for call in calls if call.scores is not None]
+        scores = [step.scores for step in self.steps if step.scores is not None]
         return ObservedCall(
-            self._over_keys([call.weights for call in calls], start, fill=0.0),
-            torch.cat([step.new_values for step in self.steps], dim=1),
-            self._over_keys(scores, start, fill=-torch.inf) if len(scores) == len(calls) else None,
+            self._over_keys([step.rows for step in self.steps], start, fill=0.0),
+            torch.cat([step.values for step in self.steps], dim=1),
+            self._over_keys(scores, start, fill=-torch.inf)
+            if len(scores) == len(self.steps)
+            else None,
         )
 
     def _over_keys(self, parts: Sequence[Tensor], start: int, fill: float) -> Tensor:
@@ -217,12 +239,6 @@ def narrowed(captured: CapturedCall, rows: Span, columns: Span) -> CapturedCall 
 
 def _inside(span: Span, offset: int, count: int) -> Span:
     return max(0, span[0] - offset), min(count, span[1] - offset)
-
-
-def _visible(call: AttentionCall | ObservedCall) -> Tensor:
-    if isinstance(call, ObservedCall):
-        return torch.ones(1, 1, 1, dtype=torch.bool).expand(1, call.queries, call.keys)
-    return engine.visible(call)
 
 
 def _mask_of(seen: Tensor) -> Mask:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.device import check_fits
 from attnscope.attention.result import AttentionResult, attend, observe
-from attnscope.attention.verify import CapturedCall, widened
+from attnscope.attention.verify import CapturedCall, ObservedCall, widened
 from attnscope.attention.warnings import warnings_of
 from attnscope.errors import OptionError
 from attnscope.run import Axis, Run, Settings, Site
@@ -85,13 +85,7 @@ class ModelRun:
 
     def run_of(self, calls: Sequence[ModelCall]) -> Run:
         """Return some calls as one Run. Raises: OptionError if they are over different tokens."""
-        axes = {(id(call.queries), id(call.keys)) for call in calls}
-        if len(axes) > 1:
-            names = [call.site.name for call in calls]
-            raise OptionError(
-                f"these are calls over different tokens: {_listed(names)}",
-                "Give one of them, or one part: encoder, decoder or cross",
-            )
+        self.check_same_tokens(calls)
         first = calls[0].captured.call
         dtype = calls[0].captured.output.dtype
         check_fits(
@@ -104,7 +98,7 @@ class ModelRun:
             warnings += [f"layer {call.site.name}: {line}" for line in said]
         queries, keys = calls[0].queries, calls[0].keys
         return Run(
-            self._settings(calls, results[0]),
+            self.settings_of(calls),
             queries,
             keys,
             results,
@@ -119,8 +113,26 @@ class ModelRun:
         """Return the same run with some of its calls."""
         return replace(self, calls=tuple(calls))
 
-    def _settings(self, calls: Sequence[ModelCall], result: AttentionResult) -> Settings:
-        call, names = result.call, {one.mask_name for one in calls}
+    def check_same_tokens(self, calls: Sequence[ModelCall]) -> None:
+        """Raise OptionError if some calls are over different tokens."""
+        axes = {(id(call.queries), id(call.keys)) for call in calls}
+        if len(axes) > 1:
+            names = [call.site.name for call in calls]
+            raise OptionError(
+                f"these are calls over different tokens: {_listed(names)}",
+                "Give one of them, or one part: encoder, decoder or cross",
+            )
+
+    def settings_of(self, calls: Sequence[ModelCall]) -> Settings:
+        """Return the settings of a run of some calls; widths are those of the first."""
+        call, names = calls[0].captured.call, {one.mask_name for one in calls}
+        if isinstance(call, ObservedCall):
+            key_heads, d_key, scale, softcap = call.heads, 0, 1.0, None
+        else:
+            key_heads, d_key, scale, softcap = (
+                call.key_heads, call.query.shape[2], call.scale, call.softcap,
+            )  # fmt: skip
+        wide = call.value.dtype.itemsize >= 4
         causal = all(name.startswith(("causal", "window")) for name in names)
         cross = calls[0].captured.kind == "cross"
         kinds = ["cross"] if cross else []
@@ -130,16 +142,16 @@ class ModelRun:
             source="model",
             variant="+".join(kinds) or "self",
             heads=max(one.captured.call.heads for one in calls),
-            key_heads=call.key_heads,
-            d_key=call.query.shape[2],
+            key_heads=key_heads,
+            d_key=d_key,
             d_value=call.value.shape[2],
             causal=causal,
             align=None,
             mask_method="neg-inf",
-            scale=call.scale,
-            softcap=call.softcap,
-            dtype=str(result.weights.dtype).removeprefix("torch."),
-            device=str(result.weights.device),
+            scale=scale,
+            softcap=softcap,
+            dtype=str(call.value.dtype).removeprefix("torch.") if wide else "float32",
+            device=str(call.value.device),
             model=self.model,
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attnscope.errors import OptionError
 from attnscope.text.display import label, visible
-from attnscope.text.tokens import Tokens
+from attnscope.text.tokens import Tokens, part_of_tokens
 
 if TYPE_CHECKING:  # views read a Run without loading torch
     from torch import Tensor
@@ -68,14 +68,25 @@ class Site:
 class Axis:
     """What the rows or the columns of a matrix stand for.
 
-    `labels` are safe to print; `tokens` is None where the vectors came without words.
+    `labels` are safe to print; `tokens` is None where the vectors came without words. `first` is
+    the position of the first place: an axis may be a part of a longer one.
     """
 
     labels: tuple[str, ...]
     tokens: Tokens | None = None
+    first: int = 0
 
     def __len__(self) -> int:
         return len(self.labels)
+
+
+def part_of_axis(axis: Axis, part: slice) -> Axis:
+    """Return some consecutive places of an axis, at the positions they have there."""
+    start, stop, _ = part.indices(len(axis))
+    if (start, stop) == (0, len(axis)):
+        return axis
+    tokens = None if axis.tokens is None else part_of_tokens(axis.tokens, slice(start, stop))
+    return Axis(axis.labels[start:stop], tokens, axis.first + start)
 
 
 def axis_of_tokens(tokens: Tokens) -> Axis:
@@ -163,14 +174,19 @@ def find_queries(run: Run, wanted: str) -> tuple[int, ...]:
 
     Raises: OptionError naming the value and what there is.
     """
-    total = len(run.queries)
-    places = tuple(i for i in range(total) if wanted in _names(run.queries, i))
+    return places_on(run.queries, wanted)
+
+
+def places_on(axis: Axis, wanted: str) -> tuple[int, ...]:
+    """Return the places of an axis that are meant by `--query`; see `find_queries`."""
+    total = len(axis)
+    places = tuple(i for i in range(total) if wanted in _names(axis, i))
     if places:
         return places
     if not re.fullmatch(r"-?[0-9]{1,18}", wanted):
         raise OptionError(
             f'--query "{visible(wanted)}" is not a token of the text',
-            f"Give a position from 0 to {total - 1} or one of: {_listed(run.queries.labels)}",
+            f"Give a position from 0 to {total - 1} or one of: {_listed(axis.labels)}",
         )
     position = int(wanted)
     if not 0 <= position < total:

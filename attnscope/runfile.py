@@ -130,7 +130,7 @@ def _layer_header(result: AttentionResult) -> dict[str, Any]:
 
 def _axis_header(axis: Axis) -> dict[str, Any]:
     tokens = None if axis.tokens is None else dataclasses.asdict(axis.tokens)
-    return {"labels": axis.labels, "tokens": tokens}
+    return {"labels": axis.labels, "tokens": tokens, "first": axis.first}
 
 
 def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -259,8 +259,10 @@ def _mask(name: str, seen: Tensor, offset: int) -> Mask:
 def _axis(header: object) -> Axis:
     axis = read(_AxisHeader, header, "axis")
     labels = tuple(visible(label) for label in axis.labels)
+    if axis.first < 0:
+        raise ValueError(f"an axis begins at {axis.first}")
     if axis.tokens is None:
-        return Axis(labels)
+        return Axis(labels, None, axis.first)
     tokens = dataclasses.replace(axis.tokens, labels=labels)
     names = ("pieces", "labels", "ids", "spans", "special", "unknown")
     lengths = {len(getattr(tokens, name)) for name in names}
@@ -269,10 +271,11 @@ def _axis(header: object) -> Axis:
     if any(not 0 <= start <= end <= len(tokens.text) for start, end in tokens.spans):
         raise ValueError("a span lies outside the text")
     vocabulary = dataclasses.replace(tokens.vocabulary, name=visible(tokens.vocabulary.name))
-    return Axis(labels, dataclasses.replace(tokens, vocabulary=vocabulary))
+    return Axis(labels, dataclasses.replace(tokens, vocabulary=vocabulary), axis.first)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _AxisHeader:
     labels: tuple[str, ...]
     tokens: Tokens | None
+    first: int

@@ -96,7 +96,7 @@ DAMAGED = {
     "no settings": (changed(GOOD, without("settings")), "is damaged"),
     "no labels": (changed(GOOD, lambda h: {**h, "queries": {}}), "is damaged"),
     "too few labels": (
-        changed(GOOD, lambda h: {**h, "queries": {"labels": ["a"], "tokens": None}}),
+        changed(GOOD, lambda h: {**h, "queries": {"labels": ["a"], "tokens": None, "first": 0}}),
         "4 × 4 vectors for 1 × 1 labels",
     ),
     "missing tensor": (
@@ -131,7 +131,7 @@ def test_a_file_that_is_not_there(cli, tmp_path):
 
 def test_forged_labels_are_made_visible(cli, tmp_path):
     def forge(header):
-        queries = {"labels": ["\x1b[31m", "b", "c", "d"], "tokens": None}
+        queries = {"labels": ["\x1b[31m", "b", "c", "d"], "tokens": None, "first": 0}
         return {**header, "queries": queries}
 
     path = tmp_path / "run.safetensors"

@@ -19,6 +19,11 @@ DTYPES = {
 _MATRICES = 10
 
 
+def dense_bytes(heads: int, queries: int, keys: int, dtype: torch.dtype) -> int:
+    """Return how much memory a run with all its matrices takes."""
+    return heads * queries * keys * dtype.itemsize * _MATRICES
+
+
 def find_device(name: str) -> torch.device:
     """Return the device called `name`: cpu, cuda, cuda:N, mps or auto.
 
@@ -51,13 +56,13 @@ def find_dtype(name: str) -> torch.dtype:
 
 def check_fits(heads: int, queries: int, keys: int, dtype: torch.dtype) -> None:
     """Raise SizeError if the matrices of a run need more memory than is free."""
-    needed = heads * queries * keys * dtype.itemsize * _MATRICES
+    needed = dense_bytes(heads, queries, keys, dtype)
     check_bytes(needed, f"matrices of {heads} × {queries} × {keys} of {str(dtype)[6:]} numbers")
 
 
 def check_bytes(needed: int, what: str) -> None:
     """Raise SizeError if `needed` bytes for `what` are more than this machine has free."""
-    free = _free_bytes()
+    free = free_bytes()
     if needed > free:
         raise SizeError(
             f"{what} need {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free",
@@ -65,7 +70,7 @@ def check_bytes(needed: int, what: str) -> None:
         )
 
 
-def _free_bytes() -> int:
+def free_bytes() -> int:
     """Return how much can be had without swapping: free memory and what caches give back."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():

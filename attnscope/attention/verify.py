@@ -107,6 +107,18 @@ def verify(captured: CapturedCall) -> float:
     return float(gap) if float(size) == 0.0 else float(gap / size)
 
 
+def output_error(context: Tensor, output: Tensor, seen: Tensor) -> float:
+    """Return max |context − output| / max |output|, over the rows that may see a key.
+
+    Shapes: context, output (heads, rows, d_value); seen (heads or 1, rows, keys) bool.
+    """
+    blind = ~seen.any(dim=-1, keepdim=True)
+    output = output.to(context.dtype)
+    gap = (context - output).abs().masked_fill(blind, 0.0).max()
+    size = output.abs().masked_fill(blind, 0.0).max()
+    return float(gap) if float(size) == 0.0 else float(gap / size)
+
+
 def _largest(so_far: Tensor, numbers: Tensor) -> Tensor:
     # torch.maximum, as max(), hands a NaN on
     return torch.maximum(so_far.to(numbers.dtype), numbers.max())

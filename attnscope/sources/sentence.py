@@ -6,10 +6,9 @@ from attnscope.attention.device import check_bytes, check_fits, find_device, fin
 from attnscope.attention.engine import find_method
 from attnscope.attention.masks import CAUSAL, EVERYTHING
 from attnscope.attention.projections import draw_embeddings, draw_projections
-from attnscope.attention.result import attend
-from attnscope.attention.warnings import warnings_of
 from attnscope.errors import OptionError
 from attnscope.run import Axis, Inputs, Run, Settings, axis_of_positions, axis_of_tokens
+from attnscope.sources.given_call import GivenCall, run_call
 from attnscope.sources.options import (
     D_VALUE,
     VOCABULARY_SIZE,
@@ -17,7 +16,6 @@ from attnscope.sources.options import (
     SentenceOptions,
     causal_offset,
 )
-from attnscope.sources.provenance import provenance
 from attnscope.text.tokens import Tokens
 
 # The lesson's second sequence: 8 vectors without words, drawn after the weights.
@@ -31,7 +29,20 @@ def run_tokens(
     keys: Tokens | None = None,
     lesson_keys: bool = False,
 ) -> Run:
-    """Run tokens through attention with weights drawn from a seed.
+    """Run tokens through attention with weights drawn from a seed; see `draw_call`."""
+    key_count = LESSON_KEYS if lesson_keys else len(keys or queries)
+    check_fits(options.heads, len(queries), key_count, find_dtype(options.dtype))
+    return run_call(draw_call(queries, options, keys=keys, lesson_keys=lesson_keys))
+
+
+def draw_call(
+    queries: Tokens,
+    options: SentenceOptions,
+    *,
+    keys: Tokens | None = None,
+    lesson_keys: bool = False,
+) -> GivenCall:
+    """Return the attention call of tokens under weights drawn from a seed.
 
     `keys` makes it cross-attention with a second text, `lesson_keys` with eight drawn vectors.
 
@@ -48,7 +59,7 @@ def run_tokens(
             f"{options.heads} heads do not divide {D_VALUE} evenly: each head's values have width "
             f"{D_VALUE} (--d-value sets it)"
         )
-    _check_size(options, rows, len(queries), key_count)
+    _check_size(options, rows)
 
     query_inputs = draw_embeddings(options.seed, rows, options.d_model, list(queries.ids))
     generator = torch.Generator().manual_seed(options.seed)
@@ -66,18 +77,19 @@ def run_tokens(
     inputs = Inputs(
         query_inputs.to(device, dtype), key_inputs.to(device, dtype), projections.to(device, dtype)
     )
-    return _run(options, inputs, (query_axis, key_axis), rows, offset, notes)
+    return _call(options, inputs, (query_axis, key_axis), rows, offset, notes)
 
 
-def _run(
+def _call(
     options: SentenceOptions,
     inputs: Inputs,
     axes: tuple[Axis, Axis],
     rows: int,
     offset: int,
     notes: list[str],
-) -> Run:
+) -> GivenCall:
     queries, keys = axes
+    find_method(options.mask_method)
     with torch.no_grad():
         call = inputs.projections.call(
             inputs.query_inputs,
@@ -85,7 +97,6 @@ def _run(
             mask=CAUSAL if options.causal else EVERYTHING,
             query_offset=offset,
         )
-        result = attend(call, find_method(options.mask_method))
     settings = Settings(
         source="sentence",
         variant=variant_of(options.heads, queries is not keys, options.causal),
@@ -106,16 +117,7 @@ def _run(
     for axis in axes:
         if axis.tokens is not None:
             notes = [*notes, *axis.tokens.vocabulary.notes]
-    return Run(
-        settings,
-        queries,
-        keys,
-        (result,),
-        inputs,
-        tuple(warnings_of(result, queries.labels, keys.labels)),
-        tuple(dict.fromkeys(notes)),
-        provenance(call.query),
-    )
+    return GivenCall(call, settings, queries, keys, tuple(dict.fromkeys(notes)), inputs)
 
 
 def variant_of(heads: int, crossed: bool, causal: bool) -> str:
@@ -151,11 +153,10 @@ def _table_rows(options: SentenceOptions, tokens: Tokens) -> tuple[int, list[str
     return options.vocabulary_size, []
 
 
-def _check_size(options: SentenceOptions, rows: int, queries: int, keys: int) -> None:
+def _check_size(options: SentenceOptions, rows: int) -> None:
     check_bytes(rows * options.d_model * 4, f"{rows} × {options.d_model} embeddings")
     width = 2 * options.d_key + options.head_d_value
     check_bytes(
         options.heads * options.d_model * width * 8,
         f"{options.heads} heads of {options.d_model} × {width} projections",
     )
-    check_fits(options.heads, queries, keys, find_dtype(options.dtype))

@@ -7,15 +7,12 @@ import torch
 from torch import Tensor
 
 from attnscope.attention.call import AttentionCall
-from attnscope.attention.device import check_fits, find_device, find_dtype
-from attnscope.attention.engine import find_method
+from attnscope.attention.device import find_device, find_dtype
 from attnscope.attention.masks import CAUSAL, EVERYTHING, Mask, from_tensor, split_additive
-from attnscope.attention.result import attend
-from attnscope.attention.warnings import warnings_of
 from attnscope.errors import ShapeError, TensorError
 from attnscope.run import Run, Settings, axis_of_positions
+from attnscope.sources.given_call import GivenCall, run_call
 from attnscope.sources.options import Align, causal_offset
-from attnscope.sources.provenance import provenance
 from attnscope.sources.tensor_file import REQUIRED, read_tensors
 from attnscope.text.display import visible
 
@@ -34,6 +31,14 @@ class TensorOptions:
 def run_tensors(path: Path, options: TensorOptions) -> Run:
     """Run query, key and value from a file (.json, .npz, .safetensors) through attention.
 
+    Raises: TensorError, ShapeError naming the entry and both numbers; SizeError.
+    """
+    return run_call(read_call(path, options))
+
+
+def read_call(path: Path, options: TensorOptions) -> GivenCall:
+    """Read query, key and value from a file; nothing is computed yet.
+
     The file may also hold mask (bool or 0/1, True = may see; or floats to add), scale, bias,
     softcap and sinks. A mask in the file and `causal` both apply: a key must pass both.
 
@@ -42,11 +47,7 @@ def run_tensors(path: Path, options: TensorOptions) -> Run:
     tensors = read_tensors(path)
     device = find_device(options.device)
     dtype, notes = _dtype(tensors, options.dtype, decimal=path.suffix.lower() == ".json")
-    call = _call(tensors, options, dtype)
-    check_fits(call.heads, call.queries, call.keys, dtype)
-    call = _moved(call, device)
-    with torch.no_grad():
-        result = attend(call, find_method(options.mask_method))
+    call = _moved(_call(tensors, options, dtype), device)
     queries = axis_of_positions("q", call.queries)
     keys = axis_of_positions("k", call.keys)
     unequal = call.queries != call.keys
@@ -69,10 +70,7 @@ def run_tensors(path: Path, options: TensorOptions) -> Run:
         device=str(call.query.device),
         file=visible(str(path)),
     )
-    warnings = warnings_of(result, queries.labels, keys.labels)
-    return Run(
-        settings, queries, keys, (result,), None, tuple(warnings), notes, provenance(call.query)
-    )
+    return GivenCall(call, settings, queries, keys, notes)
 
 
 def _dtype(
@@ -223,7 +221,7 @@ def _moved(call: AttentionCall, device: torch.device) -> AttentionCall:
         return call
     mask = call.mask
     positions = torch.arange(call.queries) + call.query_offset, torch.arange(call.keys)
-    if mask is not EVERYTHING:
+    if mask not in (EVERYTHING, CAUSAL):  # these two hold no tensor, and make none of T × T
         seen = mask.visible(*positions).to(device)
         mask = from_tensor(seen, query_offset=call.query_offset, name=mask.name)
     return AttentionCall(

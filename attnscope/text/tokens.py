@@ -1,6 +1,6 @@
 """One text and the pieces it was cut into."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,12 @@ class Tokens:
         """Return the characters of the text that the token at `position` came from."""
         start, end = self.spans[position]
         return self.text[start:end]
+
+
+def part_of_tokens(tokens: Tokens, part: slice) -> Tokens:
+    """Return some consecutive tokens of a text; their spans stay places in the whole of it."""
+    names = ("pieces", "labels", "ids", "spans", "special", "unknown")
+    return replace(tokens, **{name: getattr(tokens, name)[part] for name in names})
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,10 +70,10 @@ def _grid_rows(part: Grid) -> Iterable[tuple[object, ...]]:
                 part.layer,
                 head,
                 part.rows.name,
-                part.rows.positions[row] if part.rows.positions else row,
+                part.rows.position(row),
                 part.rows.labels[row],
                 part.columns.name,
-                part.columns.positions[column] if part.columns.positions else column,
+                part.columns.position(column),
                 part.columns.labels[column],
                 "" if part.is_hidden(row, column) else _full(value, part.whole),
             )

@@ -30,7 +30,7 @@ def band(name: str, axis: Axis, positions: tuple[int, ...] | None = None) -> Ban
     """Return the tokens of an axis, or those at some positions, as the names along an edge."""
     if positions is None:
         positions = tuple(range(len(axis)))
-    return Band(name, tuple(axis.labels[i] for i in positions), positions)
+    return Band(name, tuple(axis.labels[i] for i in positions), positions, axis.first)
 
 
 def dimensions(letter: str, width: int) -> Band:
@@ -67,6 +67,7 @@ def with_column(grid: Grid, name: str, numbers: list[float]) -> Grid:
             columns.name,
             (*columns.labels, name),
             None if positions is None else (*positions, count),
+            columns.first,
         ),
         values=tuple((*row, numbers[i]) for row, i in zip(grid.values, rows, strict=True)),
         hidden=None if hidden is None else tuple((*row, False) for row in hidden),

@@ -136,7 +136,7 @@ def _head_of_document(run: Run, look: Look, schema: str) -> dict[str, Any]:
         "settings": dataclasses.asdict(run.settings),
         "shapes": {name: list(shape) for name, shape, _ in shape_rows(run)},
         "selection": {
-            "queries": list(look.rows(len(run.queries))),
+            "queries": [run.queries.first + row for row in look.rows(len(run.queries))],
             "heads": list(look.heads(run.settings.heads)),
         },
     }
@@ -150,14 +150,16 @@ def text_of(axis: Axis) -> str | None:
 def axis_document(axis: Axis) -> list[dict[str, Any]]:
     """Return the tokens of an axis, or its places."""
     if axis.tokens is not None:
-        return _tokens(axis.tokens)
-    return [{"position": i, "label": label} for i, label in enumerate(axis.labels)]
+        return _tokens(axis.tokens, axis.first)
+    return [
+        {"position": axis.first + i, "label": label} for i, label in enumerate(axis.labels)
+    ]
 
 
-def _tokens(tokens: Tokens) -> list[dict[str, Any]]:
+def _tokens(tokens: Tokens, first: int = 0) -> list[dict[str, Any]]:
     return [
         {
-            "position": i,
+            "position": first + i,
             "label": tokens.labels[i],
             "piece": tokens.pieces[i],
             "id": tokens.ids[i],

@@ -38,15 +38,24 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The names along one edge of a grid, e.g. of its queries, with their positions."""
+    """The names along one edge of a grid, e.g. of its queries, with their positions.
+
+    `positions` are rows of the matrix; the matrix may be a part of a longer one, and `first` is the
+    position of its first row there.
+    """
 
     name: str
     labels: tuple[str, ...]
     positions: tuple[int, ...] | None = None
+    first: int = 0
+
+    def position(self, i: int) -> int:
+        """Return the position of place `i` in the whole."""
+        return i if self.positions is None else self.first + self.positions[i]
 
     def heading(self, i: int) -> str:
         """Return position and label of place `i`: "1 is"."""
-        return self.labels[i] if self.positions is None else f"{self.positions[i]} {self.labels[i]}"
+        return self.labels[i] if self.positions is None else f"{self.position(i)} {self.labels[i]}"
 
 
 @dataclass(frozen=True, slots=True)

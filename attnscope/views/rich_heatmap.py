@@ -106,11 +106,11 @@ def _named(name: str, layout: _Layout) -> Text:
 
 def _key_positions(columns: Band, layout: _Layout, start: int, end: int) -> Iterator[Text]:
     """Return the positions of keys, a digit a line, above their columns."""
-    digits = len(str(end - 1))
+    digits = len(str(columns.position(end - 1)))
     for place in range(digits):
         line = " " * (layout.label + 1)
         for column in range(start, end):
-            text = str(columns.positions[column] if columns.positions else column).rjust(digits)
+            text = str(columns.position(column)).rjust(digits)
             line += text[place].ljust(layout.zoom)
         yield Text(line.rstrip(), style="dim")
 

@@ -101,9 +101,11 @@ def _tokens(run: Run, look: Look) -> Iterator[Part]:
     title = "tokens and ids"
     if run.queries.tokens is not None:
         shown = f"{title} of the queries" if run.crossed else title
-        yield parts_of_tokens(run.queries.tokens, shown, look.rows(len(run.queries)))
+        yield parts_of_tokens(
+            run.queries.tokens, shown, look.rows(len(run.queries)), run.queries.first
+        )
     if run.crossed and run.keys.tokens is not None:
-        yield parts_of_tokens(run.keys.tokens, f"{title} of the keys")
+        yield parts_of_tokens(run.keys.tokens, f"{title} of the keys", None, run.keys.first)
 
 
 def _inputs(run: Run, look: Look) -> Iterator[Part]:

@@ -8,9 +8,12 @@ _LISTED = 12
 
 
 def parts_of_tokens(
-    tokens: Tokens, title: str = "tokens and ids", positions: tuple[int, ...] | None = None
+    tokens: Tokens,
+    title: str = "tokens and ids",
+    positions: tuple[int, ...] | None = None,
+    first: int = 0,
 ) -> Listing:
-    """Return one row per token, or per token at `positions`."""
+    """Return one row per token, or per token at `positions`; the first stands at `first`."""
     marked = any(tokens.special) or any(tokens.unknown)
     columns: tuple[str, ...] = ("position", "token", "id", "span", "text")
     numeric: tuple[bool, ...] = (True, False, True, True, False)
@@ -20,7 +23,7 @@ def parts_of_tokens(
     for i in range(len(tokens)) if positions is None else positions:
         start, end = tokens.spans[i]
         source = label(tokens.source(i)) if end > start else "–"
-        row = (str(i), tokens.labels[i], str(tokens.ids[i]), f"{start}–{end}", source)
+        row = (str(first + i), tokens.labels[i], str(tokens.ids[i]), f"{start}–{end}", source)
         rows.append((*row, mark(tokens, i)) if marked else row)
     return Listing(title, columns, tuple(rows), numeric)
 

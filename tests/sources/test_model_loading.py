@@ -651,7 +651,7 @@ def test_bytes_are_counted_in_the_dtype_of_the_run():
 def test_a_model_too_large_is_refused_before_it_is_read(folders, monkeypatch):
     place = find_model(str(folders["decoder"]))
     needed = bytes_of(place.weights, torch.float32)
-    monkeypatch.setattr("attnscope.attention.device._free_bytes", lambda: needed - 1)
+    monkeypatch.setattr("attnscope.attention.device.free_bytes", lambda: needed - 1)
     monkeypatch.setattr(transformers.PreTrainedModel, "from_pretrained", None)
     line = loading(folders["decoder"], "GB", "as float32", "--dtype bfloat16", kind=SizeError)
     assert "fewer heads" not in line

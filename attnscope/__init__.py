@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from attnscope.attention.call import AttentionCall as AttentionCall
     from attnscope.attention.result import AttentionResult as AttentionResult
     from attnscope.attention.result import attend as attend
+    from attnscope.attention.tiles import measure as measure
     from attnscope.errors import AttnscopeError as AttnscopeError
+    from attnscope.library import run_model as run_model
     from attnscope.library import run_qkv as run_qkv
     from attnscope.library import run_sentence as run_sentence
     from attnscope.library import to_json as to_json
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from attnscope.modules import CrossAttention as CrossAttention
     from attnscope.modules import MultiHeadAttention as MultiHeadAttention
     from attnscope.modules import SelfAttention as SelfAttention
+    from attnscope.recordfile import load_record as load_record
+    from attnscope.recordfile import save_record as save_record
     from attnscope.run import Run as Run
     from attnscope.runfile import load_run as load_run
     from attnscope.runfile import save_run as save_run
@@ -42,9 +46,13 @@ _HOMES = {
     "SelfAttention": "attnscope.modules",
     "attend": "attnscope.attention.result",
     "capture": "attnscope.sources.capture",
+    "load_record": "attnscope.recordfile",
     "load_run": "attnscope.runfile",
+    "measure": "attnscope.attention.tiles",
+    "run_model": "attnscope.library",
     "run_qkv": "attnscope.library",
     "run_sentence": "attnscope.library",
+    "save_record": "attnscope.recordfile",
     "save_run": "attnscope.runfile",
     "to_json": "attnscope.library",
     "to_numpy": "attnscope.views.notebook",

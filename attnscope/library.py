@@ -3,7 +3,12 @@
 from pathlib import Path
 
 from attnscope.errors import OptionError
+from attnscope.model_run import ModelRun
 from attnscope.run import Run
+from attnscope.sources.model.cut import cut
+from attnscope.sources.model.loaded import load_model
+from attnscope.sources.model.place import find_model
+from attnscope.sources.model.watch import run_texts
 from attnscope.sources.options import D_KEY, D_MODEL, SEED, Align, SentenceOptions
 from attnscope.sources.sentence import run_tokens
 from attnscope.sources.tensors import TensorOptions, run_tensors
@@ -70,6 +75,32 @@ def run_qkv(
     """
     options = TensorOptions(causal, _align(align), mask_method, device, dtype)
     return run_tensors(Path(path), options)
+
+
+def run_model(
+    text: str,
+    model: str | Path,
+    *,
+    target: str | None = None,
+    chat: bool = False,
+    generate: int = 0,
+    device: str = "cpu",
+    dtype: str | None = None,
+    offline: bool = False,
+) -> ModelRun:
+    """Run a text through a model folder or .gguf file and return every attention call, proven.
+
+    `target` is what the decoder of an encoder-decoder reads; `generate` tokens are written on
+    greedily; the rest as on the command line. `.layer(n).head(m).weights` are one head's.
+
+    Memory: the model, and query, key, value and output of every layer.
+    Raises: AttnscopeError, with a message for the person who gave the value.
+    """
+    loaded = load_model(find_model(str(model), offline=offline), device=device, dtype=dtype)
+    tokens = cut(loaded, text, chat=chat, generate=generate)
+    targets = None if target is None else [cut(loaded, target, target=True)]
+    (run,) = run_texts(loaded, [tokens], targets, generated=generate)
+    return run
 
 
 def _align(name: str | None) -> Align | None:

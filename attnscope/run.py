@@ -199,7 +199,11 @@ def places_on(axis: Axis, wanted: str) -> tuple[int, ...]:
 
 def check_head(run: Run, head: int | None) -> None:
     """Raise OptionError if `--head` names a head that is not there."""
-    heads = max(layer.call.heads for layer in run.layers)
+    check_heads(max(layer.call.heads for layer in run.layers), head)
+
+
+def check_heads(heads: int, head: int | None) -> None:
+    """Raise OptionError if `--head` is not one of `heads` heads."""
     if head is not None and not 0 <= head < heads:
         raise OptionError(
             f"--head {head} is out of range: there {_are(heads, 'head', 'heads')}",

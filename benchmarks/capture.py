@@ -9,9 +9,10 @@ ways in turn. Memory is the peak of a process of its own above what it had with 
 and warm (counted by Linux).
 
 - capture: attnscope.capture(model), every call kept;
-- proven: each call computed again by attnscope's own equation, tile by tile, and compared with the
-  model's output, then dropped;
-- measured: every measure of every row, key and head, proven, then dropped;
+- proven: each call computed again by attnscope's own equation, rows at a time, and compared with
+  the model's output, then dropped;
+- measured: every measure of every row, key and head, tile by tile, proven, then dropped; also with
+  the ten strongest keys of every row;
 - eager: the same weights with attn_implementation="eager" and output_attentions=True;
 - TransformerLens: run_with_cache of the same model, its attention patterns alone or everything.
 """
@@ -39,6 +40,21 @@ def llama(attention=None):
 def ids(tokens):
     return torch.randint(3, 1000, (1, tokens), generator=torch.Generator().manual_seed(1))
 """
+MEASURED = """
+import attnscope
+from attnscope.attention.head_scores import prove
+from attnscope.attention.measured import MeasureOptions
+from attnscope.attention.tiles import measure
+model = llama()
+OPTIONS = MeasureOptions(top={top}, grid=None, keep_context=True)
+def way(x):
+    errors = []
+    def take(call):
+        errors.append(prove(call, measure(call.call, OPTIONS)))
+    with attnscope.capture(model, on_call=take):
+        model(x, use_cache=False)
+    assert len(errors) == 8 and max(errors) < 1e-5
+"""
 WAYS = {
     "plain": """
 model = llama()
@@ -63,16 +79,8 @@ def way(x):
         model(x, use_cache=False)
     assert len(errors) == 8 and max(errors) < 1e-5
 """,
-    "measured": """
-import attnscope
-from attnscope.sources.capture.measured import Measuring
-model = llama()
-def way(x):
-    measuring = Measuring()
-    with attnscope.capture(model, on_call=measuring.take):
-        model(x, use_cache=False)
-    assert len(measuring.layers) == 8 and all(l.error < 1e-5 for l in measuring.layers)
-""",
+    "measured": MEASURED.format(top=0),
+    "measured top 10": MEASURED.format(top=10),
     "eager": """
 model = llama("eager")
 def way(x):

@@ -8,7 +8,7 @@ from attnscope.errors import OptionError, SizeError
 from attnscope.text.display import visible
 
 # Matrices are made without being asked for up to this size; above it the numbers are measured.
-DENSE_BYTES = 1 << 30
+DENSE_BYTES = 4 * 10**9
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 

@@ -9,8 +9,8 @@ from attnscope.attention import engine, measures, reference
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.engine import MaskMethod, Steps
 from attnscope.attention.masks import from_tensor
-from attnscope.attention.result import STRONGEST, AttentionResult, observe
 from attnscope.attention.measured import MeasureOptions
+from attnscope.attention.result import STRONGEST, AttentionResult, observe
 from attnscope.attention.tiles import measure
 from attnscope.attention.verify import CapturedCall, ObservedCall, widened
 from attnscope.attention.weight_windows import known_rows, weights_of

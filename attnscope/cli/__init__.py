@@ -63,17 +63,35 @@ def _root(
 
 
 def _register() -> None:
-    from attnscope.cli import compare, explain, run, schema, show, tokenize
+    from attnscope.cli import (
+        compare,
+        explain,
+        heads,
+        layers,
+        record,
+        run,
+        schema,
+        show,
+        tokenize,
+        top,
+        who,
+    )
 
     for name, module, about in (
         ("run", run, "One text, every step."),
+        ("layers", layers, "What each layer is."),
+        ("heads", heads, "What each head does."),
+        ("top", top, "What a token attends to."),
+        ("who", who, "Who attends to a token."),
         ("show", show, "A saved run again."),
+        ("record", record, "A program's attention."),
         ("compare", compare, "Two ways to mask."),
         ("explain", explain, "One query, worked out."),
         ("tokenize", tokenize, "A text and its tokens."),
         ("schema", schema, "The JSON Schema."),
     ):
-        app.command(name, cls=_Command, short_help=about)(module.command)
+        context: dict[str, Any] = getattr(module, "CONTEXT", {})
+        app.command(name, cls=_Command, short_help=about, context_settings=context)(module.command)
 
 
 def main(argv: list[str] | None = None) -> int:

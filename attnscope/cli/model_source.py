@@ -83,19 +83,47 @@ class ModelAsked:
         more = self.generate or 0
         return [cut(loaded, text, chat=self.chat, generate=more) for text in texts]
 
-    def make(self) -> "list[ModelRun]":
-        """Run every text. All that can be checked without the model is checked first."""
+    def ready(self) -> "ReadyTexts":
+        """Load the model and cut the texts. What needs no model is checked first."""
         texts = self.texts()
         loaded = self.load()
         tokens = self.cut(loaded, texts)
+        if self.target is None:
+            return ReadyTexts(loaded, tokens)
 
         from attnscope.sources.model.cut import cut
+
+        return ReadyTexts(loaded, tokens, [cut(loaded, argument(self.target), target=True)])
+
+    def make(self) -> "list[ModelRun]":
+        """Run every text, and keep what its attention calls used."""
+        return self.run(self.ready())
+
+    def run(self, ready: "ReadyTexts") -> "list[ModelRun]":
+        """Run texts that are ready."""
         from attnscope.sources.model.watch import run_texts
 
-        targets = None
-        if self.target is not None:
-            targets = [cut(loaded, argument(self.target), target=True)]
-        return run_texts(loaded, tokens, targets, generated=self.generate or 0, norms=self.norms)
+        return run_texts(
+            ready.loaded,
+            ready.tokens,
+            ready.targets,
+            generated=self.generate or 0,
+            norms=self.norms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyTexts:
+    """A loaded model, and the texts for it; `targets`: of an encoder-decoder, if given."""
+
+    loaded: "LoadedModel"
+    tokens: "list[Tokens]"
+    targets: "list[Tokens] | None" = None
+
+    @property
+    def first(self) -> "tuple[Tokens, Tokens | None]":
+        """The first text and its target."""
+        return self.tokens[0], None if self.targets is None else self.targets[0]
 
 
 @contextlib.contextmanager

@@ -20,10 +20,12 @@ class Format(StrEnum):
     HTML = "html"
     SVG = "svg"
     PNG = "png"
+    NDJSON = "ndjson"
 
 
 TEXT_FORMATS = (Format.TABLE, Format.PLAIN, Format.JSON, Format.CSV)
-RUN_FORMATS = (*TEXT_FORMATS, Format.HTML, Format.SVG, Format.PNG)
+SAVED_FORMATS = (*TEXT_FORMATS, Format.HTML, Format.SVG, Format.PNG)
+RUN_FORMATS = (*SAVED_FORMATS, Format.NDJSON)
 
 
 class ColorMode(StrEnum):
@@ -223,7 +225,8 @@ RunFormatOption = Annotated[
         "--format",
         metavar="NAME",
         help="table (default); plain: a sentence per row, without boxes and colour; json; csv; "
-        "html: a page to explore; svg or png: a heat map.",
+        "html: a page to explore; svg or png: a heat map; ndjson: measures, a line per query as "
+        "they are computed.",
     ),
 ]
 Json = Annotated[bool, _option("--json", help="The same as --format json.")]

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from attnscope.cli.options import TEXT_FORMATS, ColorMode, Format
 from attnscope.errors import MissingExtraError, OptionError, OutputError
@@ -27,6 +27,7 @@ _ENDINGS = {
     ".svg": Format.SVG,
     ".png": Format.PNG,
     ".md": Format.MARKDOWN,
+    ".ndjson": Format.NDJSON,
 }
 
 
@@ -69,6 +70,17 @@ class Target:
             return
         data = [one.encode() if isinstance(one, str) else one for one in documents]
         write_file(self.path, b"".join(data), force=self.force)
+
+    def write_stream(self, lines: "Iterable[str]") -> None:
+        """Write lines as they come; a file gets its name when it is whole."""
+        if self.path is None:
+            _set_up(sys.stdout, encoding="utf-8")
+            for line in lines:
+                _print(line)
+            return
+        with writing(self.path, force=self.force) as file:
+            for line in lines:
+                file.write(line.encode())
 
     def write_parts(self, parts: "Iterable[Part]", look: Look) -> None:
         """Write the parts of a document as tables, as plain sentences or as CSV."""
@@ -167,14 +179,23 @@ def write_file(path: Path, data: bytes, *, force: bool) -> None:
 
     A link is followed; a device or a named pipe is written to as it is, never replaced.
     """
+    with writing(path, force=force) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def writing(path: Path, *, force: bool) -> Iterator[BinaryIO]:
+    """Open what becomes a file once all of it is written; see `write_file`."""
     check_writable(path, force=force)
     target = _target_of(path)
     try:
         if target.exists() and not target.is_file():
-            target.write_bytes(data)
+            with target.open("wb") as device:
+                yield device
             return
         with _temporary(target) as temporary:
-            temporary.write_bytes(data)
+            with temporary.open("wb") as file:
+                yield file
             temporary.replace(target)
     except OSError as error:
         name = visible(str(path))

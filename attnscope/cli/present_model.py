@@ -13,7 +13,7 @@ from attnscope.views.look import Look
 
 if TYPE_CHECKING:
     from attnscope.model_run import ModelRun
-    from attnscope.run import Run
+    from attnscope.run import Run, Site
     from attnscope.views.parts import Part
 
 _EXCERPT = 60  # characters of a text in its heading
@@ -98,11 +98,15 @@ def present_model(
 
 def check_proofs(runs: "Sequence[ModelRun]") -> None:
     """Raise CheckFailed naming the first call that is not proven."""
-    calls = [call for run in runs for call in run.calls]
-    broken = [call.site for call in calls if not call.site.proven]
+    check_sites([call.site for run in runs for call in run.calls])
+
+
+def check_sites(sites: "Sequence[Site]") -> None:
+    """Raise CheckFailed naming the first of some calls that is not proven."""
+    broken = [site for site in sites if not site.proven]
     if broken:
         raise CheckFailed(
-            f"{len(broken)} of {len(calls)} attention calls are not proven: layer "
+            f"{len(broken)} of {len(sites)} attention calls are not proven: layer "
             f"{broken[0].name} has relative error {broken[0].error:.2g}, above "
             f"{broken[0].tolerance:g}"
         )

@@ -1,13 +1,14 @@
 """`attnscope run`: one text through attention."""
 
-from pathlib import Path
-
+from attnscope.cli import long_options as lo
 from attnscope.cli import model_options as m
 from attnscope.cli import options as o
+from attnscope.cli.long import Shown, show_call
+from attnscope.cli.long_model import show_model
 from attnscope.cli.model_source import ModelAsked
-from attnscope.cli.output import Target, prepare, write_file
-from attnscope.cli.present import Drawing, look_for, present
-from attnscope.cli.present_model import Selection, present_models
+from attnscope.cli.output import prepare
+from attnscope.cli.present import Drawing
+from attnscope.cli.present_model import Selection
 from attnscope.cli.refuse import refuse_with_model, refuse_without_model
 from attnscope.cli.source import Asked
 from attnscope.cli.tokenizers import Cutting
@@ -55,7 +56,15 @@ def command(
     format_: o.RunFormatOption = None,
     json: o.Json = False,
     output: o.PictureOutput = None,
+    measures: lo.Measures = False,
+    top: lo.Top = None,
+    near: lo.Near = None,
+    grid: lo.Grid = None,
+    rows: lo.Rows = None,
+    keys: lo.Keys = None,
+    max_memory: lo.MaxMemory = None,
     save: o.Save = None,
+    keep_qkv: lo.KeepQkv = False,
     force: o.Force = False,
     color: o.Color = o.ColorMode.AUTO,
     width: o.Width = None,
@@ -80,9 +89,12 @@ def command(
     )
     drawing = Drawing(heatmap, downsample, budget)
     drawing.check(target, query, show, precision)
+    long = lo.LongAsked(measures, top, near, grid, rows, keys, max_memory, keep_qkv)
+    long.check(saved=save is not None)
+    shown = Shown(target, steps, query, head, precision, norms, drawing, long, save, force)
     cutting = Cutting(tokenizer, vocabulary, keep_punctuation, save_tokenizer, force)
     if model is not None:
-        given = ModelAsked(
+        model_asked = ModelAsked(
             model, text, file, texts or (), per_line, target_text, chat, generate, device, dtype,
             offline, norms,
         )  # fmt: skip
@@ -93,8 +105,9 @@ def command(
             vocabulary_size=vocabulary_size, seed=seed,
             mask_method=None if mask_method is o.Method.NEG_INF else mask_method,
         )  # fmt: skip
-        selection = Selection(layer, steps, query, head, precision, strict, norms)
-        _run_model(given, selection, target, drawing, save, force)
+        show_model(
+            model_asked, Selection(layer, steps, query, head, precision, strict, norms), shown
+        )
         return
     refuse_without_model(
         layer=layer, target=target_text, chat=chat, generate=generate, text=texts,
@@ -104,30 +117,6 @@ def command(
         text, file, qkv, cross, variant, heads, causal, align, str(mask_method), d_model, d_key,
         d_value, vocabulary_size, seed, device, dtype, cutting,
     )  # fmt: skip
-    run = asked.make()
-    look = look_for(run, target, steps, query, head, precision, norms)
+    given = asked.given()
+    show_call(given, shown)
     cutting.save_if_asked()
-    if save is not None:
-        from attnscope.runfile import dump_run
-
-        write_file(save, dump_run(run), force=force)
-    present(run, target, look, drawing)
-
-
-def _run_model(
-    given: ModelAsked,
-    selection: Selection,
-    target: Target,
-    drawing: Drawing,
-    save: Path | None,
-    force: bool,
-) -> None:
-    selection.check(target, drawing)
-    runs = given.make()
-    if save is not None:
-        from attnscope.recordfile import dump_record
-
-        layer = selection.layer
-        kept = [run if layer is None else run.only(run.find(layer)) for run in runs]
-        write_file(save, dump_record(kept), force=force)
-    present_models(runs, target, selection, drawing)

@@ -73,6 +73,15 @@ def command(
     drawing = Drawing(heatmap, downsample, budget)
     drawing.check(target, query, show, precision)
 
+    from attnscope.measuredfile import is_measured
+
+    if is_measured(path):
+        _refuse_choices(run, layer, "the measures of one run")
+        _show_measures(path, target, steps, query, head, precision, drawing)
+        return
+    if target.format is Format.NDJSON:
+        raise OptionError("ndjson is for measures, and this file holds none", "Use --format json")
+
     from attnscope.recordfile import is_record, load_record
 
     if is_record(path):
@@ -86,16 +95,37 @@ def command(
         else:
             present_models(_chosen(runs, run), target, selection, drawing)
         return
-    for name, value in (("--run", run), ("--layer", layer)):
-        if value is not None:
-            raise OptionError(
-                f"{name} is for a record, and this file holds one run", "Leave it out"
-            )
+    _refuse_choices(run, layer, "one run")
 
     from attnscope.runfile import load_run
 
     saved = load_run(path)
     present(saved, target, look_for(saved, target, steps, query, head, precision), drawing)
+
+
+def _refuse_choices(run: str | None, layer: str | None, what: str) -> None:
+    for name, value in (("--run", run), ("--layer", layer)):
+        if value is not None:
+            raise OptionError(f"{name} is for a record, and this file holds {what}", "Leave it out")
+
+
+def _show_measures(
+    path: Path,
+    target: Target,
+    steps: tuple[str, ...],
+    query: str | None,
+    head: int | None,
+    precision: int,
+    drawing: Drawing,
+) -> None:
+    from attnscope.cli.present_measured import present_measured
+    from attnscope.measuredfile import load_measured
+    from attnscope.run import places_on
+
+    saved = load_measured(path).only(head)
+    queries = None if query is None else places_on(saved.queries, query)
+    look = Look(steps, queries, head, precision, target.width, target.for_people, target.colours)
+    present_measured(saved, target, look, drawing)
 
 
 def _chosen(runs: "Sequence[ModelRun]", wanted: str | None) -> "Sequence[ModelRun]":

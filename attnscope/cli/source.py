@@ -12,6 +12,7 @@ from attnscope.sources.options import D_KEY, D_MODEL, SEED, Align, SentenceOptio
 
 if TYPE_CHECKING:
     from attnscope.run import Run
+    from attnscope.sources.given_call import GivenCall
 
 LESSON_SENTENCE = "Life is short, eat dessert first"
 _MULTI_HEADS = 4  # as in the lesson
@@ -40,7 +41,15 @@ class Asked:
     cutting: Cutting = field(default_factory=Cutting)
 
     def make(self, default_text: str | None = None) -> "Run":
-        """Make the run. All that can be checked without torch is checked first."""
+        """Make the run, with every matrix."""
+        given = self.given(default_text)
+
+        from attnscope.sources.given_call import run_call
+
+        return run_call(given)
+
+    def given(self, default_text: str | None = None) -> "GivenCall":
+        """Make the call. All that can be checked without torch is checked first."""
         if self.qkv is not None:
             return self._tensors(self.qkv)
         options, lesson_keys = self._sentence_options()
@@ -53,16 +62,16 @@ class Asked:
         texts = [text] if self.cross is None else [text, argument(self.cross)]
         tokens = self.cutting.cut(*texts)
 
-        from attnscope.sources.sentence import run_tokens
+        from attnscope.sources.sentence import draw_call
 
-        return run_tokens(
+        return draw_call(
             tokens[0],
             options,
             keys=None if self.cross is None else tokens[1],
             lesson_keys=lesson_keys,
         )
 
-    def _tensors(self, path: Path) -> "Run":
+    def _tensors(self, path: Path) -> "GivenCall":
         sentence_only = {
             "a text": self.text,
             "--file": self.file,
@@ -82,9 +91,9 @@ class Asked:
                     f"--qkv takes query, key and value from a file, and {name} is given",
                     "Leave one out",
                 )
-        from attnscope.sources.tensors import TensorOptions, run_tensors
+        from attnscope.sources.tensors import TensorOptions, read_call
 
-        return run_tensors(
+        return read_call(
             path,
             TensorOptions(
                 causal=self.causal or self.variant is Variant.CAUSAL,

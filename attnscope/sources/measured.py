@@ -15,9 +15,8 @@ from attnscope.attention.row_choice import chosen_rows, window_of
 from attnscope.attention.tiles import estimate_bytes, measure
 from attnscope.attention.verify import ObservedCall
 from attnscope.attention.warnings import warnings_of
-from attnscope.errors import OptionError
 from attnscope.measured_run import MeasuredLayer, MeasuredRun
-from attnscope.run import Axis, Run, part_of_axis
+from attnscope.run import Axis, Run, check_heads, part_of_axis
 from attnscope.sources.given_call import GivenCall
 from attnscope.sources.provenance import provenance
 
@@ -61,11 +60,7 @@ def part_of_call(
 
     Raises: OptionError for a head that is not there.
     """
-    if asked.head is not None and not 0 <= asked.head < call.heads:
-        raise OptionError(
-            f"--head {asked.head} is out of range: there are {call.heads} heads",
-            f"Heads count from 0: give 0 to {call.heads - 1}",
-        )
+    check_heads(call.heads, asked.head)
     numbers = tuple(range(call.heads)) if asked.head is None else (asked.head,)
     reads = tuple(
         call.key_head(head) if isinstance(call, AttentionCall) else head for head in numbers

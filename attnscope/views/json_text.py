@@ -151,9 +151,7 @@ def axis_document(axis: Axis) -> list[dict[str, Any]]:
     """Return the tokens of an axis, or its places."""
     if axis.tokens is not None:
         return _tokens(axis.tokens, axis.first)
-    return [
-        {"position": axis.first + i, "label": label} for i, label in enumerate(axis.labels)
-    ]
+    return [{"position": axis.first + i, "label": label} for i, label in enumerate(axis.labels)]
 
 
 def _tokens(tokens: Tokens, first: int = 0) -> list[dict[str, Any]]:

@@ -40,6 +40,8 @@ def proof_line(run: Run, index: int) -> Line:
 
 def agreement_line(result: "AttentionResult") -> Line:
     """Return how far the context lies from that of torch's own kernel."""
+    if result.reference_gap is None and result.call.softcap is None:
+        return Line("not compared with torch's own kernel", Tone.HINT)
     if result.reference_gap is None:
         return Line("torch has no kernel with a softcap to compare with", Tone.HINT)
     if result.agrees:

@@ -148,6 +148,9 @@ def _named(part: Part, run: Run, layer: int) -> Part:
         title += f" · layer {name}" if len(run.layers) > 1 else ""
     if part.head is not None and run.settings.heads > 1:
         title += f" · head {part.head}"
+        call = run.layers[layer].call
+        if call.key_heads != call.heads:
+            title += f", key head {call.key_head(part.head)}"
     return dataclasses.replace(part, title=title, layer=name)
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from attnscope.views.json_text import VERSION
+from attnscope.views.measured_schema import MEASURED_ROW, MEASURED_ROWS, MEASURES
 from attnscope.views.model_schema import LAYER, MODEL_RUN
 from attnscope.views.schema_parts import (
     COUNT,
@@ -16,6 +17,7 @@ from attnscope.views.schema_parts import (
     list_of,
     optional,
 )
+from attnscope.views.survey_schema import HEADS, LAYERS, LINKS, SCORE
 
 _TOKEN = fields(
     {
@@ -240,7 +242,10 @@ _EXPLANATION = fields(
     about="attnscope explain",
 )
 
-_DOCUMENTS = ("run", "model_run", "comparison", "explanation", "tokens")
+_DOCUMENTS = (
+    "run", "model_run", "comparison", "explanation", "tokens", "heads", "links", "layers",
+    "measures", "measured_rows", "measured_row",
+)  # fmt: skip
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "What attnscope writes with --json",
@@ -252,6 +257,13 @@ SCHEMA: dict[str, Any] = {
         "comparison": _COMPARISON,
         "explanation": _EXPLANATION,
         "tokens": _TOKENS,
+        "heads": HEADS,
+        "links": LINKS,
+        "layers": LAYERS,
+        "score": SCORE,
+        "measures": MEASURES,
+        "measured_rows": MEASURED_ROWS,
+        "measured_row": MEASURED_ROW,
         "token": _TOKEN,
         "vocabulary": _VOCABULARY,
         "settings": _SETTINGS,

@@ -1,6 +1,8 @@
 """Formats, files, colour, and the JSON Schema."""
 
+import io
 import json
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -155,10 +157,16 @@ def test_a_write_that_fails_changes_nothing(tmp_path, monkeypatch):
     path = tmp_path / "out.json"
     path.write_text("precious")
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
+    class Full(io.BytesIO):
+        def write(self, data):
+            raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    plain = Path.open
+    monkeypatch.setattr(
+        Path,
+        "open",
+        lambda self, mode="r", **more: Full() if mode == "wb" else plain(self, mode, **more),
+    )
     with pytest.raises(OutputError, match="No space left on device"):
         write_file(path, b"new", force=True)
     assert path.read_text() == "precious"

@@ -142,7 +142,7 @@ def test_too_little_memory_is_one_line():
 
 
 def test_completion():
-    asked = {"COMP_WORDS": "attnscope to", "COMP_CWORD": "1"}
+    asked = {"COMP_WORDS": "attnscope tok", "COMP_CWORD": "1"}
     environment = clean(_ATTNSCOPE_COMPLETE="complete_bash", **asked)
     done = subprocess.run(PROGRAM, capture_output=True, text=True, env=environment)
     assert done.stdout.strip() == "tokenize"

@@ -294,3 +294,13 @@ def test_half_types_are_proven_with_their_tolerance(cli, models):
     assert done.code == 0, done.err
     assert {layer["proof"]["tolerance"] for layer in done.json["layers"]} == {2e-2}
     assert all(layer["proof"]["holds"] for layer in done.json["layers"])
+
+
+def test_the_library_runs_a_model_too(models):
+    import attnscope
+
+    run = attnscope.run_model(TEXT, models["decoder"], offline=True)
+    theirs = eager_weights(models["decoder"], TEXT).attentions[1][0]
+    torch.testing.assert_close(run.layer(1).layers[0].weights, theirs, atol=1e-5, rtol=0)
+    pair = attnscope.run_model(TEXT, models["t5"], target="a dog", generate=2)
+    assert pair.layer(0, "cross").head(1).weights.shape[1] == len(pair.source)

@@ -123,6 +123,10 @@ class Captured(Protocol):
     skipped: list[str]
     model: Module
 
+    @property
+    def without(self) -> list[str]:
+        """The blocks that have no attention."""
+
 
 def runs_of(capture: Captured) -> list[ModelRun]:
     """Return what a capture kept, one document per text and per forward that began anew."""
@@ -131,7 +135,10 @@ def runs_of(capture: Captured) -> list[ModelRun]:
         assembly.take(call)
     name = type(capture.model).__name__
     skipped = dict.fromkeys(capture.skipped)
-    return [model_run(name, records, skipped=tuple(skipped)) for _, records in assembly.texts()]
+    return [
+        model_run(name, records, without=capture.without, skipped=tuple(skipped))
+        for _, records in assembly.texts()
+    ]
 
 
 def _projected(captured: CapturedCall, projections: Mapping[CallKey, Tensor]) -> Tensor | None:

@@ -49,7 +49,8 @@ class ModelPlace:
     @property
     def is_gguf(self) -> bool:
         """Whether this is one .gguf file."""
-        return self.path is not None and self.path.suffix.lower() == ".gguf"
+        path = self.path
+        return path is not None and path.suffix.lower() == ".gguf" and path.is_file()
 
 
 def find_model(path: str, *, offline: bool = False) -> ModelPlace:

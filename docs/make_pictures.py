@@ -1,10 +1,11 @@
 """Draw the README's pictures: what the terminal shows, as SVGs without fonts from elsewhere.
 
-python docs/make_pictures.py
+python docs/make_pictures.py [smollm2.gguf]
 """
 
 import itertools
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -83,5 +84,32 @@ def main() -> None:
     draw("explain", parts, look, command)
 
 
+def draw_model(path: str) -> None:
+    """Write docs/model.svg and named-heads.svg, of the model that the README uses."""
+    from attnscope.sources.model.cut import cut
+    from attnscope.sources.model.loaded import load_model
+    from attnscope.sources.model.place import find_model
+    from attnscope.sources.model.survey import survey_heads
+    from attnscope.sources.model.watch import run_texts
+    from attnscope.survey.heads import SEED, HeadOptions, Ranking, ranked
+    from attnscope.views.heads_parts import parts_of_heads
+
+    loaded = load_model(find_model(path, offline=True))
+    sentence = "The cat sat because it was tired"
+    (run,) = run_texts(loaded, [cut(loaded, sentence)])
+    look = Look(show=("weights",), head=0, width=80)
+    command = "attnscope run … --model smollm2.gguf --layer 16 --head 0"
+    draw("model", parts_of_run(run.layer(16), look), look, command)
+    sentence = "The quick brown fox jumps. The quick brown fox"
+    options = HeadOptions(None, no_sink=False, probe=True, seed=SEED)
+    survey = survey_heads(loaded, [cut(loaded, sentence)], None, options)
+    survey = ranked(survey, Ranking("name", None, None, None))
+    look = Look(precision=2, width=92)
+    command = "attnscope heads … --model smollm2.gguf --probe --limit 6"
+    draw("named-heads", parts_of_heads(survey, look, 6), look, command)
+
+
 if __name__ == "__main__":
     main()
+    for model in sys.argv[1:]:
+        draw_model(model)

@@ -1,5 +1,6 @@
 """ModelRun: every attention call that a model made for one text, each proven."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.device import check_fits
 from attnscope.attention.result import AttentionResult, attend, observe
-from attnscope.attention.verify import CapturedCall, ObservedCall, widened
+from attnscope.attention.verify import CapturedCall, ObservedCall, output_error, widened
 from attnscope.attention.warnings import warnings_of
 from attnscope.errors import OptionError
 from attnscope.run import Axis, Run, Settings, Site
@@ -92,7 +93,8 @@ class ModelRun:
             sum(call.captured.call.heads for call in calls), first.queries, first.keys, dtype
         )
         results = tuple(result_of(call) for call in calls)
-        warnings = list(self.warnings)
+        again = [_proven_again(*pair) for pair in zip(calls, results, strict=True)]
+        warnings = [*self.warnings, *(line for _, said in again for line in said)]
         for call, result in zip(calls, results, strict=True):
             said = warnings_of(result, call.queries.labels, call.keys.labels)
             warnings += [f"layer {call.site.name}: {line}" for line in said]
@@ -106,7 +108,7 @@ class ModelRun:
             tuple(warnings),
             self.notes,
             self.provenance,
-            tuple(call.site for call in calls),
+            tuple(site for site, _ in again),
         )
 
     def only(self, calls: Sequence[ModelCall]) -> "ModelRun":
@@ -165,6 +167,22 @@ def result_of(call: ModelCall) -> AttentionResult:
     record = call.captured.call
     result = attend(widened(record)) if isinstance(record, AttentionCall) else observe(record)
     return replace(result, projected_lengths=call.projected_lengths)
+
+
+def _proven_again(call: ModelCall, result: AttentionResult) -> tuple[Site, list[str]]:
+    """Return where a call was made, its proof checked by what is shown, and what to say of it.
+
+    A file may be changed after it was written, and a record after it was captured.
+    """
+    site = call.site
+    error = output_error(result.context, call.captured.output, result.visible)
+    if not site.proven or error <= site.tolerance:
+        return site, []
+    said = "NaN" if math.isnan(error) else f"{error:.2g}"
+    return replace(site, error=error), [
+        f"layer {site.name}: it was proven with relative error {site.error:.2g}, and the record "
+        f"now gives {said}: it was changed since"
+    ]
 
 
 def _matches(call: ModelCall, wanted: str) -> bool:

@@ -186,15 +186,17 @@ def places_on(axis: Axis, wanted: str) -> tuple[int, ...]:
     if not re.fullmatch(r"-?[0-9]{1,18}", wanted):
         raise OptionError(
             f'--query "{visible(wanted)}" is not a token of the text',
-            f"Give a position from 0 to {total - 1} or one of: {_listed(axis.labels)}",
+            f"Give a position from {axis.first} to {axis.first + total - 1} or one of: "
+            f"{_listed(axis.labels)}",
         )
     position = int(wanted)
-    if not 0 <= position < total:
+    if not axis.first <= position < axis.first + total:
+        counted = "Positions count from 0: give" if axis.first == 0 else "This is a part: give"
         raise OptionError(
             f"--query {position} is out of range: there {_are(total, 'query', 'queries')}",
-            f"Positions count from 0: give 0 to {total - 1}",
+            f"{counted} {axis.first} to {axis.first + total - 1}",
         )
-    return (position,)
+    return (position - axis.first,)
 
 
 def check_head(run: Run, head: int | None) -> None:

@@ -1,19 +1,21 @@
 """Exact measures of long texts, as ratios to one fused causal forward that gives the context only.
 
     python benchmarks/long.py [--tokens 2048,8192,32768,131072] [--heads 4] [--width 64] [--runs 5]
+                              [--threads 2]
 
 Each length is one process: q, k and v at random, float32, causal, all rows of the table in turn,
-`runs` times over; the ratio is the median of those within one round. Heads are fewer where a text
-is long, down to one. Dense rows are left out where their matrices would not fit. Memory is the
-peak above q, k and v and the context, sampled 500 times a second, of a process of its own per row.
-Targets from 8,192 tokens on: measures at most 2.3, with the ten strongest keys at most 2.8, and
-under 300 MB above q, k, v and context at 131,072 tokens. Time is to grow as T², memory as T: the
-exponents are those between one length and the next, per head.
+`runs` times over, fewer where a text is long; the ratio is the median of those within one round.
+Heads are fewer where a text is long, down to one. Dense rows are left out where their matrices
+would not fit, and compiled ones of the longest text, which takes a minute a row as it is. Memory
+is the peak above q, k and v and the context, sampled 500 times a second, of a process of its own
+per row. Targets from 8,192 tokens on: measures at most 2.3, with the ten strongest keys at most
+2.8, compiled 1.8, and under 300 MB above q, k, v and context at 131,072 tokens. Time is to grow as
+T², memory as T: the exponents are those between one length and the next, per head.
 
 Rows: fused, torch's scaled_dot_product_attention; measures, context and all measures and a map of
-256 × 256; top 10, the same with the ten strongest keys of every row; dense, the matrix of weights
-by softmax and its product with v; eager, one layer of a Llama in transformers with
-output_attentions, the whole layer.
+256 × 256; top 10, the same with the ten strongest keys of every row; both of them compiled, if
+numba is installed; dense, the matrix of weights by softmax and its product with v; eager, one
+layer of a Llama in transformers with output_attentions, the whole layer.
 """
 
 import argparse
@@ -26,8 +28,11 @@ import subprocess
 import sys
 from itertools import pairwise
 
-NAMES = ("fused", "measures", "top 10", "dense", "eager")
-TARGETS = {"measures": 2.3, "top 10": 2.8}
+NAMES = ("fused", "measures", "top 10", "compiled", "compiled top 10", "dense", "eager")
+TARGETS = {"measures": 2.3, "top 10": 2.8, "compiled": 1.8}
+NEEDS = {"eager": "transformers", "compiled": "numba", "compiled top 10": "numba"}
+# Rounds are so many at most where there are more tokens than that.
+FEWER = {8192: 3, 65536: 1}
 # Numbers in a matrix of weights: above this the dense rows are left out.
 MATRIX = 1 << 29
 
@@ -36,19 +41,20 @@ import json, sys, threading, time
 from pathlib import Path
 import torch
 from torch.nn.functional import scaled_dot_product_attention
-heads, tokens, width, runs = (int(n) for n in sys.argv[1:5])
-names = sys.argv[5].split(",")
+heads, tokens, width, runs, threads = (int(n) for n in sys.argv[1:6])
+names = sys.argv[6].split(",")
+torch.set_num_threads(threads)
 generator = torch.Generator().manual_seed(0)
 query, key, value = (torch.randn(heads, tokens, width, generator=generator) for _ in range(3))
 def fused():
     return scaled_dot_product_attention(query[None], key[None], value[None], is_causal=True)
-def measured(top):
+def measured(top, compiled=False):
     from attnscope.attention.call import AttentionCall
     from attnscope.attention.masks import CAUSAL
     from attnscope.attention.measured import MeasureOptions
     from attnscope.attention.tiles import measure
     call = AttentionCall(query, key, value, mask=CAUSAL)
-    return measure(call, MeasureOptions(top=top, keep_context=True))
+    return measure(call, MeasureOptions(top=top, keep_context=True, compiled=compiled))
 def dense():
     hidden = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
     scores = query @ key.transpose(1, 2) / width ** 0.5
@@ -65,7 +71,16 @@ def eager():
         model = LlamaModel(config).eval()
     return model(torch.zeros(1, tokens, dtype=torch.long), output_attentions=True, use_cache=False)
 kinds = {"fused": fused, "measures": lambda: measured(0), "top 10": lambda: measured(10),
+         "compiled": lambda: measured(0, True), "compiled top 10": lambda: measured(10, True),
          "dense": dense, "eager": eager}
+def load():
+    # what is loaded and compiled once is no time and no memory of a row
+    global query, key, value, tokens, model
+    full = query, key, value, tokens
+    query, key, value, tokens = *(tensor[:, :64] for tensor in full[:3]), 64
+    for name in names:
+        kinds[name]()
+    (query, key, value, tokens), model = full, None
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 def peak(work):
@@ -88,6 +103,7 @@ TIMES = (
     + """
 seconds = {name: [] for name in names}
 with torch.no_grad():
+    load()
     if tokens <= 8192:  # longer ones need no warming
         for name in names:
             kinds[name]()
@@ -102,14 +118,11 @@ print(json.dumps(seconds))
 MEMORY = (
     PROGRAM
     + """
-context = heads * tokens * width * 4
 with torch.no_grad():
-    full = query, key, value
-    query, key, value = (tensor[:, :64] for tensor in full)
-    tokens_in_all, tokens = tokens, 64
-    kinds[names[0]]()  # what is loaded once is no memory of the row
-    (query, key, value), tokens, model = full, tokens_in_all, None
-    print(json.dumps(peak(kinds[names[0]]) - context))
+    load()
+    start = time.perf_counter()
+    most = peak(kinds[names[0]]) - heads * tokens * width * 4
+    print(json.dumps([most, time.perf_counter() - start]))
 """
 )
 
@@ -126,10 +139,8 @@ def asked(program: str, *arguments: object) -> object:
 
 def names_for(heads: int, tokens: int) -> list[str]:
     """Return the rows that fit into memory and whose packages are installed."""
-    names = list(NAMES if heads * tokens**2 <= MATRIX else NAMES[:3])
-    if "eager" in names and importlib.util.find_spec("transformers") is None:
-        names.remove("eager")
-    return names
+    names = NAMES if heads * tokens**2 <= MATRIX else NAMES[:5] if tokens <= 65536 else NAMES[:3]
+    return [name for name in names if importlib.util.find_spec(NEEDS.get(name, "torch"))]
 
 
 def exponent(shorter: tuple[int, float], longer: tuple[int, float]) -> str:
@@ -139,23 +150,27 @@ def exponent(shorter: tuple[int, float], longer: tuple[int, float]) -> str:
     return f"{math.log(longer[1] / shorter[1]) / math.log(longer[0] / shorter[0]):.2f}"
 
 
-def measured(heads: int, tokens: int, width: int, runs: int) -> dict[str, tuple[float, float]]:
+def measured(
+    heads: int, tokens: int, width: int, runs: int, threads: int
+) -> dict[str, tuple[float, float]]:
     """Print one length, and return seconds and bytes per head of each row."""
     names = names_for(heads, tokens)
-    seconds = asked(TIMES, heads, tokens, width, runs, ",".join(names))
-    found = {}
-    if not isinstance(seconds, dict):
-        return found
+    common = heads, tokens, width, runs, threads
+    peaks = {name: asked(MEMORY, *common, name) for name in names}
+    # a single round is not done twice
+    seconds = asked(TIMES, *common, ",".join(names)) if runs > 1 else None
+    found, base = {}, []
     for name in names:
-        bytes_ = asked(MEMORY, heads, tokens, width, 1, name)
-        memory = float(bytes_) if isinstance(bytes_, int) else math.nan
-        pairs = zip(seconds[name], seconds["fused"], strict=True)
-        ratio = statistics.median(mine / theirs for mine, theirs in pairs)
-        median = statistics.median(seconds[name])
+        peak = peaks[name]
+        memory, once = peak if isinstance(peak, list) else (math.nan, math.nan)
+        times = seconds[name] if isinstance(seconds, dict) else [once]
+        base = base or times  # the first row is the fused forward
+        ratio = statistics.median(mine / theirs for mine, theirs in zip(times, base, strict=True))
+        median = statistics.median(times)
         goal = f"≤ {TARGETS[name]}" if name in TARGETS and tokens >= 8192 else "–"
         print(
-            f"{tokens:7} {heads:5}  {name:9} {median:8.3f} {ratio:7.2f}  {goal:6} "
-            f"{memory / 1e6:8.0f}",
+            f"{tokens:7} {heads:5}  {name:15} {median:8.3f} {ratio:7.2f} "
+            f"{min(times) / min(base):6.2f}  {goal:6} {memory / 1e6:8.0f}",
             flush=True,
         )
         found[name] = median / heads, memory / heads
@@ -168,16 +183,17 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, width {options.width}, medians")
-    print(" tokens heads  row        seconds   ratio  target  peak MB")
+    print(f"{os.cpu_count()} cores, {options.threads} threads, width {options.width}, medians")
+    print(" tokens heads  row              seconds   ratio   best  target  peak MB")
     found = {}
     for tokens in (int(n) for n in options.tokens.split(",")):
         heads = max(1, min(options.heads, options.heads * 8192 // tokens))
-        runs = 1 if tokens > 65536 else options.runs
-        found[tokens] = measured(heads, tokens, options.width, runs)
+        runs = min([options.runs, *(most for above, most in FEWER.items() if tokens > above)])
+        found[tokens] = measured(heads, tokens, options.width, runs, options.threads)
     for first, second in pairwise(found):
-        for name in found[first].keys() & found[second].keys():
+        for name in (name for name in NAMES if name in found[first] and name in found[second]):
             time, memory = (
                 exponent((first, found[first][name][i]), (second, found[second][name][i]))
                 for i in (0, 1)

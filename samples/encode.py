@@ -9,6 +9,7 @@ import torch
 
 
 def main() -> None:
+    """Encode as many vectors as asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=5)
     tokens = parser.parse_args().tokens

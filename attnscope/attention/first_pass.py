@@ -31,15 +31,23 @@ class Rows:
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """Shapes: maximum, total (heads, rows, 1); context (heads, rows, d_value) or None."""
+    """Shapes: maximum, total (heads, rows, 1); context (heads, rows, d_value) or None.
+
+    `fresh`: there is nothing yet that a piece has to be joined to.
+    """
 
     maximum: Tensor
     total: Tensor
     context: Tensor | None
     seen: Tensor
+    fresh: bool = False
 
     def join(self, maximum: Tensor, total: Tensor, context: Tensor | None) -> None:
         """Add a piece: Σ exp(logit − maximum), and the same sum with values."""
+        if self.fresh:
+            self.maximum, self.total, self.fresh = maximum, total, False
+            self.context = None if self.context is None else context
+            return
         most = torch.maximum(self.maximum, maximum)
         base = _base(most)
         mine, theirs = (self.maximum - base).exp(), (maximum - base).exp()
@@ -69,6 +77,7 @@ def first_pass(
         if kind != "equation":
             done = fused.attended(group, rows, keys, causal=kind == "square")
         if done is None:
+            running.fresh = False
             _by_equation(running, group, rows, keys, tile, step)
         else:
             context, logsumexp = done
@@ -93,7 +102,7 @@ def _start(group: HeadGroup, rows: slice, keep_context: bool) -> _Running:
     context = None
     if keep_context:
         context = like.new_zeros(*shape[:2], group.call.value.shape[2])
-    return _Running(maximum, total, context, like.new_zeros(shape, dtype=torch.bool))
+    return _Running(maximum, total, context, like.new_zeros(shape, dtype=torch.bool), sinks is None)
 
 
 def _pieces(group: HeadGroup, rows: slice, use_fused: bool) -> Iterator[tuple[slice, str]]:

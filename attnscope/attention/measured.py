@@ -17,6 +17,9 @@ class MeasureOptions:
     tokens, (keys,) bool. `grid`: the map has at most this many rows and columns; None: no map.
     `query_offset`: the position of the first row where that of the first key is 0; None: that of
     the call, or 0 if the call was only observed. `keep_context`: return the context too.
+    `compiled`: read tiles by code that numba compiles, which is quicker and differs by rounding
+    only; None: where numba is installed and the call is long. Only float32 on a CPU, without bias
+    or softcap, is read so; all else by torch.
     """
 
     top: int = 10
@@ -25,6 +28,7 @@ class MeasureOptions:
     grid: int | None = 256
     query_offset: int | None = None
     keep_context: bool = False
+    compiled: bool | None = None
 
     def check(self, keys: int) -> None:
         """Raise OptionError or ShapeError if these cannot be asked of a call with `keys` keys."""

@@ -20,7 +20,8 @@ class Budget:
 
     def allows(self, needed: int, otherwise: int = DENSE_BYTES) -> bool:
         """Return whether `needed` bytes fit; `otherwise` is the limit where none was given."""
-        return needed <= min(self.limit or otherwise, free_bytes())
+        limit = otherwise if self.limit is None else self.limit
+        return needed <= min(limit, free_bytes())
 
     def check(self, needed: int, what: str, way_out: str) -> None:
         """Raise SizeError naming both numbers if `needed` bytes for `what` do not fit."""
@@ -44,11 +45,12 @@ def read_budget(text: str | None) -> Budget:
     unit = None if found is None else found[2]
     if unit in ("K", "M", "G", "T"):
         unit += "B"
-    if found is None or unit not in _UNITS or float(found[1]) <= 0:
+    limit = 0 if found is None or unit not in _UNITS else round(float(found[1]) * _UNITS[unit])
+    if limit < 1:
         raise OptionError(
             f'--max-memory "{visible(text)}" is no size', "Give a number with MB or GB, e.g. 2GB"
         )
-    return Budget(round(float(found[1]) * _UNITS[unit]))
+    return Budget(limit)
 
 
 def size(count: int) -> str:

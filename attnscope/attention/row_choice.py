@@ -41,6 +41,17 @@ def captured_rows(captured: CapturedCall, rows: slice) -> CapturedCall:
     )
 
 
+def rows_that_see(call: AttentionCall | ObservedCall, rows: slice) -> Tensor:
+    """Return which of some queries may see a key, be it in a window of them or not.
+
+    Shapes: -> (heads or 1, rows) bool.
+    """
+    whole_rows = chosen_rows(call, rows)
+    if isinstance(whole_rows, ObservedCall):
+        return observe(whole_rows).visible.any(dim=-1)
+    return engine.visible(whole_rows).any(dim=-1)
+
+
 def _rows_of(call: AttentionCall, bias: Tensor, rows: slice) -> Tensor:
     whole = bias.expand(bias.shape[0] if bias.dim() == 3 else 1, call.queries, bias.shape[-1])
     return whole[:, rows]
@@ -73,7 +84,8 @@ def window_of(call: AttentionCall | ObservedCall, rows: slice, keys: slice) -> A
         _part(own, keys, seen),
         MaskMethod.NEG_INF,
         steps,
-        measure(own, MeasureOptions(top=0, grid=None)).entropy,
+        # 0 may be a last digit off
+        measure(own, MeasureOptions(top=0, grid=None)).entropy.clamp(min=0.0),
         *measures.strongest(weights, seen.expand(weights.shape), STRONGEST),
         None if theirs is None else reference.difference(known.context, theirs),
     )

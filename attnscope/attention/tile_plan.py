@@ -5,16 +5,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnscope.attention.weight_buffer import GROUP
-
-# Rows and keys of a tile. On a CPU tile, its exponentials and the keys fit into the second-level
-# cache of one core; a GPU wants more at once.
-_TILE = {"cpu": (256, 1024)}
+# Rows and keys of a tile. On a CPU a smaller one is not quicker though it would fit the second
+# cache, because every operation has its price; a GPU wants more at once.
+_TILE = {"cpu": (256, 2048)}
 _TILE_ELSEWHERE = (1024, 8192)
 # Keys that the strongest are looked for in, at once: more would leave the cache.
 _CHUNK = 8192
-# Rows of one call of the fused kernel, which is slower with fewer.
-_BLOCK = 1024
+# Keys that stand together there: of fewer a maximum costs more, and among more is more to look at.
+_GROUP = 64
+# Least and most rows of one job, which are one call of the fused kernel: it is slower with fewer,
+# and workers that have a few long jobs wait for each other at the end.
+_BLOCK = (1024, 4096)
+_JOBS = 16
 # A group of many heads takes few rows of each, but no fewer than these.
 _FEWEST = 16
 
@@ -24,9 +26,10 @@ class Plan:
     """Sizes of one pass over a call.
 
     `rows`: of a stripe, for each of the heads of a group; `tile`: keys of a tile; `chunk`: keys
-    between two looks for the strongest; `cell_rows`, `cell_keys`: sizes of a cell of the map (all
-    rows, all keys if there is none). A stripe is whole cells, or part of one. Shapes: distances
-    (queries + keys − 1,), |key − query| from the smallest key − query on; special (keys,) or None.
+    between two looks for the strongest, in groups of `group`; `cell_rows`, `cell_keys`: sizes of a
+    cell of the map (all rows, all keys if there is none). A stripe is whole cells, or part of one.
+    Shapes: rising, 0, 1, 2, … up to the farthest distance; falling, the same backwards; square
+    (rows, rows), |row − column|; special (keys,) or None.
     """
 
     queries: int
@@ -34,17 +37,20 @@ class Plan:
     rows: int
     tile: int
     chunk: int
+    group: int
     cell_rows: int
     cell_keys: int
     query_offset: int
     window: int
     top: int
-    distances: Tensor
+    falling: Tensor
+    rising: Tensor
+    square: Tensor
     special: Tensor | None
 
     @property
     def nearest(self) -> int:
-        """The smallest key − query: the place of the first number of `distances`."""
+        """The smallest key − query."""
         return -(self.queries - 1 + self.query_offset)
 
     def stripes(self) -> list[slice]:
@@ -58,11 +64,12 @@ class Plan:
             ]
         return stripes
 
-    def blocks(self) -> list[list[slice]]:
-        """Return the stripes that are one job each, joined as long as they are few rows."""
+    def blocks(self, groups: int) -> list[list[slice]]:
+        """Return the stripes that are one job each for every group of heads, a few rows each."""
+        most = min(max(_BLOCK[0], self.queries * groups // _JOBS), _BLOCK[1])
         blocks: list[list[slice]] = []
         for stripe in self.stripes():
-            if blocks and stripe.stop - blocks[-1][0].start <= _BLOCK:
+            if blocks and stripe.stop - blocks[-1][0].start <= most:
                 blocks[-1].append(stripe)
             else:
                 blocks.append([stripe])
@@ -88,23 +95,27 @@ def plan_for(
 ) -> Plan:
     """Return the sizes for a call with `heads` query heads to a key head."""
     most_rows, tile = _TILE.get(device.type, _TILE_ELSEWHERE)
-    tile = min(tile, -(-keys // GROUP) * GROUP)
+    tile = min(tile, -(-keys // _GROUP) * _GROUP)
     cell_rows = queries if grid is None else -(-queries // grid)
     cell_keys = keys if grid is None else -(-keys // grid)
-    nearest = -(queries - 1 + query_offset)
-    distances = torch.arange(nearest, nearest + queries + keys - 1, device=device).abs().to(dtype)
+    rows = _rows(max(_FEWEST, most_rows // heads), cell_rows)
+    reach = queries + keys + abs(query_offset)
+    rising = torch.arange(reach, device=device, dtype=dtype)
     return Plan(
         queries,
         keys,
-        _rows(max(_FEWEST, most_rows // heads), cell_rows),
+        rows,
         tile,
-        max(tile, _CHUNK) if top else tile,
+        min(max(tile, _CHUNK), -(-keys // tile) * tile) if top else tile,
+        _GROUP,
         cell_rows,
         cell_keys,
         query_offset,
         window,
         top,
-        distances,
+        rising.flip(0),
+        rising,
+        (rising[:rows, None] - rising[:rows]).abs(),
         None if special is None else special.to(device, dtype),
     )
 

@@ -6,7 +6,7 @@ from typing import Protocol
 from attnscope.attention import fused
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.first_pass import Rows, first_pass
-from attnscope.attention.head_group import head_group, head_groups, span
+from attnscope.attention.head_group import HeadGroup, head_group, head_groups, span
 from attnscope.attention.tile_plan import Plan
 from attnscope.attention.tile_weights import (
     CallStripe,
@@ -45,6 +45,7 @@ class CallSource:
         self._groups = head_groups(call)
         self._fused = [fused.takes(group) for group in self._groups]
         self.heads = [group.heads for group in self._groups]
+        self._single: dict[int, HeadGroup] = {}
 
     def span(self, rows: slice) -> tuple[int, int]:
         """See Source."""
@@ -74,8 +75,11 @@ class CallSource:
 
     def stripe(self, head: int, rows: slice, known: Rows, scratch: Scratch) -> Stripe:
         """See Source."""
-        plain = self._groups[self._call.key_head(head)].plain
-        group = head_group(self._call, slice(head, head + 1), plain=plain)
+        group = self._single.get(head)
+        if group is None:
+            plain = self._groups[self._call.key_head(head)].plain
+            group = head_group(self._call, slice(head, head + 1), plain=plain)
+            self._single[head] = group
         return CallStripe(group, rows, known, scratch)
 
 

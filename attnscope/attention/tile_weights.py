@@ -29,13 +29,13 @@ class Stripe(Protocol):
     size: int  # heads
 
     def fill(self, keys: slice, out: Tensor) -> Tensor:
-        """Write the weights into `out` and return −Σ w·ln w of each row, over these keys.
+        """Write the weights into `out` and return −Σ w·log₂ w of each row, over these keys.
 
-        Shapes: out (heads, rows, keys or more), 0 in what is more; (heads, rows).
+        Shapes: out (heads · rows, keys or more), 0 in what is more; (heads · rows,).
         """
 
     def at(self, keys: Tensor) -> Tensor:
-        """Return the weights of some keys: (heads, rows, keys)."""
+        """Return the weights of some keys, in ascending order: (heads, rows, keys)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,15 +44,8 @@ class Scratch:
 
     dtype: torch.dtype
     device: torch.device
-    keys: Tensor | None = None
     logits: Tensor | None = None
     penalties: dict[tuple[int, int, int], Tensor] = field(default_factory=dict)
-
-    def key_rows(self, count: int, width: int) -> Tensor:
-        """Return room for keys and a column of ones: (count, width + 1)."""
-        if self.keys is None or self.keys.shape[0] < count or self.keys.shape[1] != width + 1:
-            self.keys = torch.ones(count, width + 1, dtype=self.dtype, device=self.device)
-        return self.keys[:count]
 
     def logit_rows(self, rows: int, keys: int) -> Tensor:
         """Return room for a tile of logits: (rows, keys)."""
@@ -67,75 +60,101 @@ class CallStripe:
     def __init__(self, group: HeadGroup, rows: slice, known: Rows, scratch: Scratch) -> None:
         self.rows = rows
         self.size = group.size
+        self.plain = group.plain
         self._group = group
         self._scratch = scratch
         # a blind row has log-sum-exp −inf: −inf − (−inf) would be NaN, and its weights are 0
         self._logsumexp = known.logsumexp.masked_fill(known.blind, 0.0)[..., None]
-        self._rows_of_product = self._with_logsumexp() if group.plain else None
-
-    def _with_logsumexp(self) -> Tensor:
-        """Return queries such that their product with (key, 1) is the weight's logarithm."""
-        call = self._group.call
-        query = self._group.query(self.rows) * (call.scale * _LOG2_E)
-        rows = torch.cat([query, self._logsumexp * -_LOG2_E], dim=-1)
-        return rows.flatten(0, 1)
+        if group.plain:
+            query = group.query(rows) * (group.call.scale * _LOG2_E)
+            self._query = query.flatten(0, 1)
+            self._base = (self._logsumexp * -_LOG2_E).flatten(0, 1)
 
     def fill(self, keys: slice, out: Tensor) -> Tensor:
         """Write the weights of a tile; see Stripe."""
-        logs = self._logs(keys, out.shape[-1])
+        logs = self.logarithms(keys, out.shape[1])
         torch.exp2(logs, out=out)
-        bits = logs.mul_(out).sum(dim=-1)
-        return bits * -math.log(2.0)
+        return logs.mul_(out).sum(dim=1).neg_()
 
     def at(self, keys: Tensor) -> Tensor:
         """Return the weights of some keys; see Stripe."""
-        return torch.exp2(self._logs(keys, len(keys)))
+        weights = torch.exp2(self.logarithms(keys, len(keys)))
+        return weights.view(self.size, -1, len(keys))
 
-    def _logs(self, keys: slice | Tensor, width: int) -> Tensor:
+    def logarithms(self, keys: slice | Tensor, width: int) -> Tensor:
         """Return the weights' logarithms to base 2, in memory that the next tile may use.
+
+        Shapes: (heads · rows, width).
 
         There are `width` columns, more than keys, so that equal logarithms give equal weights:
         what is left of a row after whole vectors is rounded in another way.
         """
-        if self._rows_of_product is None:
-            logs = self._by_equation(keys)
-            more = width - logs.shape[-1]
+        if not self._group.plain:
+            logs = self._by_equation(keys).flatten(0, 1)
+            more = width - logs.shape[1]
             return functional.pad(logs, (0, more), value=_FAR) if more else logs
-        return self._by_product(keys, self._rows_of_product, width)
-
-    def _by_product(self, keys: slice | Tensor, rows: Tensor, room: int) -> Tensor:
-        count = keys.stop - keys.start if isinstance(keys, slice) else len(keys)
-        width = self._group.call.key.shape[2]
-        key = self._scratch.key_rows(count, width)
-        key[:, :width].copy_(self._group.call.key[0, keys])
-        flat = self._scratch.logit_rows(rows.shape[0], room)
-        flat[:, count:] = _FAR
-        torch.mm(rows, key.t(), out=flat[:, :count])
-        logs = flat.view(self.size, -1, room)
-        penalty = self._penalty(keys)
-        if penalty is not None:
-            logs[..., :count].add_(penalty)
+        key = self._group.key(keys)[0]
+        count = len(key)
+        logs = self._scratch.logit_rows(len(self._query), width)
+        if count < width:
+            logs[:, count:] = _FAR
+        torch.addmm(self._base, self._query, key.t(), out=logs[:, :count])
+        self._hide(logs.view(self.size, -1, width)[..., :count], keys)
         return logs
 
-    def _penalty(self, keys: slice | Tensor) -> Tensor | None:
-        """Return what is added to the logits of a tile, or None if all of it is seen."""
+    def _hide(self, logs: Tensor, keys: slice | Tensor) -> None:
+        """Put the hidden keys of a tile far below all others."""
         if not isinstance(keys, slice):
+            if self._group.call.mask.reach.filled:
+                for start, end in self._edges(slice(int(keys[0]), int(keys[-1]) + 1)):
+                    some = slice(*torch.searchsorted(keys, keys.new_tensor([start, end])).tolist())
+                    logs[..., some] += self._beyond(keys[some])
+                return
             seen = self._group.seen(self.rows, keys)
-            return None if seen is None else (~seen).to(self._scratch.dtype).mul_(_FAR)
-        reach = self._group.call.mask.reach
-        name = (
-            keys.start - self.rows.start,
-            self.rows.stop - self.rows.start,
-            keys.stop - keys.start,
+            if seen is not None:
+                logs += _penalty(seen, logs.dtype)
+            return
+        for start, end in self._edges(keys):
+            penalty = self._edge(slice(start, end))
+            if penalty is not None:
+                logs[..., start - keys.start : end - keys.start] += penalty
+
+    def _beyond(self, keys: Tensor) -> Tensor:
+        """Return what hides the keys out of reach: (rows, keys). Truth values take longer."""
+        reach, place, dtype = (
+            self._group.call.mask.reach,
+            self._group.call.query_offset,
+            self._scratch.dtype,
         )
-        kept = self._scratch.penalties
-        if reach.filled and name in kept:
+        rows = torch.arange(self.rows.start + place, self.rows.stop + place, device=keys.device)
+        far = keys.to(dtype) - rows.to(dtype)[:, None]  # of whole numbers the difference is exact
+        out = (far - reach.last).clamp_(0.0, 1.0) if reach.last < math.inf else far.new_zeros(())
+        if reach.first > -math.inf:
+            out = out + (reach.first - far).clamp_(0.0, 1.0)
+        return out.mul_(_FAR)
+
+    def _edges(self, keys: slice) -> list[tuple[int, int]]:
+        """Return the parts of a range of keys that some row may not see."""
+        reach, place = self._group.call.mask.reach, self._group.call.query_offset
+        low = reach.first + self.rows.stop - 1 + place
+        high = reach.last + self.rows.start + place + 1
+        if not reach.filled or low >= high:
+            return [(keys.start, keys.stop)]
+        parts = ((keys.start, min(keys.stop, low)), (max(keys.start, high), keys.stop))
+        return [(int(start), int(end)) for start, end in parts if start < end]
+
+    def _edge(self, keys: slice) -> Tensor | None:
+        """Return what is added to the logarithms of some keys, or None if all of them are seen."""
+        filled = self._group.call.mask.reach.filled
+        first, kept = self.rows.start, self._scratch.penalties
+        name = keys.start - first, keys.stop - first, self.rows.stop - first
+        if filled and name in kept:
             return kept[name]
         seen = self._group.seen(self.rows, keys)
         if seen is None:
             return None
-        penalty = (~seen).to(self._scratch.dtype).mul_(_FAR)
-        if reach.filled:  # then it is the same at every place with the same distances
+        penalty = _penalty(seen, self._scratch.dtype)
+        if filled:  # then it is the same at every place with the same distances
             if len(kept) >= _KEPT:
                 kept.clear()
             kept[name] = penalty
@@ -145,6 +164,10 @@ class CallStripe:
         logits, _ = self._group.logits(self.rows, keys)
         logs = (logits - self._logsumexp).mul_(_LOG2_E)
         return logs.clamp_(min=_FAR)  # keeps a NaN, and 0 · −inf is none
+
+
+def _penalty(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    return (~seen).to(dtype).mul_(_FAR)
 
 
 class ObservedStripe:
@@ -157,9 +180,9 @@ class ObservedStripe:
 
     def fill(self, keys: slice, out: Tensor) -> Tensor:
         """Write the weights of a tile; see Stripe."""
-        out[..., : keys.stop - keys.start] = self._weights[..., keys]
+        out[:, : keys.stop - keys.start] = self._weights[0, :, keys]
         surprise: Tensor = torch.special.entr(out)
-        return surprise.sum(dim=-1)
+        return surprise.sum(dim=1).mul_(_LOG2_E)
 
     def at(self, keys: Tensor) -> Tensor:
         """Return the weights of some keys; see Stripe."""

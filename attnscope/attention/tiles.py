@@ -21,11 +21,12 @@ from attnscope.attention.measured import MeasureOptions, Measures, effective_key
 from attnscope.attention.stripe_measures import StripeMeasures
 from attnscope.attention.tile_plan import Plan, plan_for
 from attnscope.attention.tile_sources import CallSource, ObservedSource, Source
-from attnscope.attention.tile_weights import Scratch
+from attnscope.attention.tile_weights import CallStripe, Scratch
 from attnscope.attention.totals import Totals
 from attnscope.attention.verify import ObservedCall
 from attnscope.attention.weight_buffer import WeightBuffer, bytes_of
 from attnscope.attention.workers import Crew, Progress
+from attnscope.errors import OptionError
 
 __all__ = [
     "MeasureOptions",
@@ -36,8 +37,11 @@ __all__ = [
     "quantiles",
 ]
 
+# Weights of all heads from which on compiled code saves more than the second it takes to load.
+_LONG = 1 << 28
 # Keys whose largest query is looked for at once.
 _KEYS_AT_ONCE = 1024
+_BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 @torch.no_grad()
@@ -110,6 +114,7 @@ class _Pass:
         self, source: Source, plan: Plan, totals: Totals, like: Tensor, progress: Progress | None
     ) -> None:
         self._source, self._plan, self._totals, self._like = source, plan, totals, like
+        self._compiled = _compiled_measures(totals.options, plan, totals.heads, like)
         self._stripes = plan.stripes()
         self._numbers = {rows.start: number for number, rows in enumerate(self._stripes)}
         self._rooms = threading.local()
@@ -119,7 +124,8 @@ class _Pass:
 
     def run(self, workers: int) -> None:
         """Gather all measures; then find the query of each key's largest weight."""
-        blocks = sorted(self._plan.blocks(), key=self._cost, reverse=True)  # the longest first
+        blocks = self._plan.blocks(len(self._source.heads))
+        blocks.sort(key=self._cost, reverse=True)  # the longest first
         jobs: list[Callable[[], None]] = [
             functools.partial(self._gather, group, block)
             for block in blocks
@@ -136,7 +142,10 @@ class _Pass:
         heads, crew, room = self._source.heads[group], self._crew, self._room_of_worker()
         stripes = self._source.stripes(group, block, room.scratch, crew.check)
         for stripe, known in stripes:
-            found = StripeMeasures(self._plan, stripe, self._source.span(stripe.rows), self._like)
+            kind = StripeMeasures
+            if self._compiled and isinstance(stripe, CallStripe) and stripe.plain:
+                kind = self._compiled
+            found = kind(self._plan, stripe, self._source.span(stripe.rows), self._like)
             found.gather(room.buffer, crew.step)
             self._totals.know(heads, stripe.rows, known)
             self._totals.add(heads, self._numbers[stripe.rows.start], found)
@@ -144,14 +153,15 @@ class _Pass:
     def _room_of_worker(self) -> "_Room":
         room: _Room | None = getattr(self._rooms, "room", None)
         if room is None:
-            dtype, device = self._like.dtype, self._like.device
-            room = self._rooms.room = _Room(Scratch(dtype, device), WeightBuffer(dtype, device))
+            place = self._like.dtype, self._like.device
+            room = _Room(Scratch(*place), WeightBuffer(self._plan.group, *place))
+            self._rooms.room = room
         return room
 
     def _searches(self) -> list[Callable[[], None]]:
         """Return one job per head and stripe that holds the largest weight of some key."""
         jobs: list[Callable[[], None]] = []
-        for head, stripes in enumerate(self._totals.stripe_of_max):
+        for head, stripes in enumerate(self._totals.keys.stripe_of_highest):
             order = stripes.argsort(stable=True)
             counts = torch.bincount(stripes + 1, minlength=len(self._stripes) + 1).tolist()
             for number, keys in enumerate(order.split(counts)[1:]):
@@ -170,7 +180,45 @@ class _Pass:
             totals.logsumexp[head : head + 1, rows], None, totals.blind[head : head + 1, rows]
         )
         stripe = self._source.stripe(head, rows, known, self._room_of_worker().scratch)
-        totals.query_of_max[head, keys] = rows.start + stripe.at(keys)[0].argmax(dim=0)
+        rows_of_keys = rows.start + _first_largest(stripe.at(keys)[0])
+        found = totals.keys.query_of_highest
+        found[head, keys] = rows_of_keys.to(found.dtype)
+
+
+def _compiled_measures(
+    options: MeasureOptions, plan: Plan, heads: int, like: Tensor
+) -> type[StripeMeasures] | None:
+    """Return how stripes are read where numba can do it, or None."""
+    wanted = options.compiled
+    if wanted is None:
+        wanted = heads * plan.queries * plan.keys >= _LONG
+    if not wanted or like.dtype != torch.float32 or like.device.type != "cpu":
+        return None
+    try:
+        from attnscope.attention.compiled_measures import CompiledMeasures
+    except ImportError as error:
+        if options.compiled is None:
+            return None
+        raise OptionError(
+            "compiled measures need numba, which cannot be loaded",
+            "Install it: pip install 'attnscope[fast]'",
+        ) from error
+    return CompiledMeasures
+
+
+def _first_largest(weights: Tensor) -> Tensor:
+    """Return the first row that has the largest number of each column, or a NaN.
+
+    Shapes: (rows, columns) -> (columns,). Down a column, argmax takes ten times as long as this,
+    and truth values four times. What is not negative has the order of its bits.
+    """
+    most = weights.amax(dim=0)
+    if bool(most.isnan().any()):
+        return weights.argmax(dim=0)
+    bits, count = _BITS[weights.dtype], len(weights)
+    back = torch.arange(count, 0, -1, device=weights.device, dtype=bits)
+    less = (weights.view(bits) - most.view(bits)).clamp_(min=-1)
+    return count - less.mul_(count).add_(back[:, None]).amax(dim=0).long()
 
 
 def estimate_bytes(
@@ -192,6 +240,6 @@ def estimate_bytes(
     result = call.heads * (plan.queries * by_row + plan.keys * by_key + by_head)
     tile = group * plan.rows * plan.tile * size
     stripe_cells = -(-plan.rows // plan.cell_rows)
-    stripe = group * plan.keys * (2 * stripe_cells * size + 8)
-    room = bytes_of(group, plan.rows, plan.chunk, size) + 10 * tile + stripe
-    return result + workers * room
+    stripe = group * plan.keys * (stripe_cells * (2 * size + 4) + 8)
+    room = bytes_of(group, plan.rows, plan.chunk, plan.group, size) + 10 * tile + stripe
+    return result + workers * room + 2 * len(plan.rising) * size

@@ -42,11 +42,10 @@ def _overflow(
     call = result.call
     if not all(_finite(tensor) for tensor in (call.query, call.key, call.value)):
         return  # already said where it came from
-    for name, tensor, columns in (
-        ("omegas", result.scores, keys),
-        ("scaled scores", result.steps.scaled, keys),
-        ("context numbers", result.context, None),
-    ):
+    # of a call that was only observed nobody knows the omegas, and its hidden scores are −∞
+    steps = [] if result.observed else [("omegas", result.scores, keys)]
+    steps += [] if result.observed else [("scaled scores", result.steps.scaled, keys)]
+    for name, tensor, columns in (*steps, ("context numbers", result.context, None)):
         broken = ~tensor.isfinite()
         count = int(broken.sum())
         if count and (name != "context numbers" or _finite(result.weights)):

@@ -8,84 +8,100 @@ distance are plain sums over rows, without a copy.
 import torch
 from torch import Tensor
 
-# Keys that stand together when the strongest are looked for; all rows begin at a multiple of it.
-GROUP = 32
-# Numbers in the widest vector of a processor; a divisor of GROUP.
+# Numbers in the widest vector of a processor; a divisor of every group.
 VECTOR = 16
+# Numbers in a page: rows that stand a whole number of them apart push each other out of the cache.
+_PAGE = 1024
 
 
 class WeightBuffer:
     """Room for the weights of some heads and rows by some keys.
 
     Shapes: weights (heads, rows, keys); skewed (heads, rows, rows − 1 + keys), whose column c is
-    the key c − (rows − 1) + row. What lies outside of the keys is 0 in every view.
+    the key c − (rows − 1) + row; flat views (heads · rows, keys). What lies outside of the keys is
+    0 in every view. `group`: keys that stand together when the strongest are looked for; all rows
+    begin at a multiple of it.
     """
 
-    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
-        self._memory = torch.zeros(0, dtype=dtype, device=device)
+    def __init__(self, group: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.group = group
+        self.memory = torch.zeros(0, dtype=dtype, device=device)
         self._shape = (0, 0, 0)
-        self.weights = self._memory
-        self.skewed = self._memory
-        self.grouped = self._memory
-        self.first_groups = self._memory
+        self.lead = self.pitch = 0
+        self.weights = self.memory
+        self.skewed = self.memory
+        self.grouped = self.memory
+        self.first_groups = self.memory
 
-    def lay_out(self, heads: int, rows: int, keys: int) -> None:
-        """Make room; weights of before are lost, and all keys are to be written."""
-        if (heads, rows, keys) == self._shape:
+    def lay_out(self, heads: int, rows: int, keys: int, most: int) -> None:
+        """Make room, of up to `most` keys; weights of before are lost, all keys are to be written.
+
+        Layouts of one `most` are cheap to change between.
+        """
+        lead, pitch = _lead(rows, self.group), _pitch(rows, most, self.group)
+        if (heads, rows, keys) == self._shape and pitch == self.pitch:
             return
-        self._shape = (heads, rows, keys)
-        pitch, block = _pitches(rows, keys)
-        if self._memory.numel() < heads * block:
-            self._memory = self._memory.new_zeros(heads * block)
-        memory = self._memory[: heads * block]
-        lead = block - rows * pitch
-        whole = memory.view(heads, block)[:, lead:].view(heads, rows, pitch)
-        whole[..., keys:] = 0.0
-        memory.view(heads, block)[:, :lead] = 0.0
-        self.weights = whole[..., :keys]
-        self.skewed = memory.as_strided(
-            (heads, rows, rows - 1 + keys), (block, pitch + 1, 1), lead - (rows - 1)
+        if (heads, rows) != self._shape[:2] or pitch != self.pitch:
+            size = lead + heads * rows * pitch
+            if self.memory.numel() < size:
+                self.memory = self.memory.new_zeros(size)
+            self.memory[:lead] = 0.0
+            self._begin((heads, rows, keys), lead, pitch)
+            self.flat(most, pitch).fill_(0.0)  # where the first row of the next head begins
+            # the same memory as groups of keys, and where each row has its first
+            self.grouped = self.memory[:size].view(-1, self.group)
+            places = torch.arange(lead, size, pitch) // self.group
+            self.first_groups = places.to(self.memory.device)
+        self._begin((heads, rows, keys), lead, pitch)
+        self.flat(keys, keys + max(rows, self.group)).fill_(0.0)
+        self.weights = self.flat(0, keys).view(heads, rows, keys)
+        self.skewed = self.memory.as_strided(
+            (heads, rows, rows - 1 + keys), (rows * pitch, pitch + 1, 1), lead - (rows - 1)
         )
-        # the same memory as groups of keys, and where each row has its first
-        self.grouped = memory.view(-1, GROUP)
-        head, row = torch.arange(heads)[:, None], torch.arange(rows)[None]
-        places = (head * block + lead + row * pitch) // GROUP
-        self.first_groups = places.flatten().to(memory.device)
 
-    def whole_vectors(self, keys: slice) -> Tensor:
-        """Return the weights of some keys, the last of them with zeros up to a multiple of VECTOR.
+    def _begin(self, shape: tuple[int, int, int], lead: int, pitch: int) -> None:
+        self._shape, self.lead, self.pitch = shape, lead, pitch
 
-        What is written there has to be 0.
+    def flat(self, start: int, end: int) -> Tensor:
+        """Return the weights of the keys from `start` to before `end`: (heads · rows, keys).
+
+        Behind the last key there are zeros, as many as rows and as a group has.
         """
         heads, rows, _ = self._shape
-        pitch, block = _pitches(rows, self._shape[2])
-        count = -(-(keys.stop - keys.start) // VECTOR) * VECTOR
-        return self._memory.as_strided(
-            (heads, rows, count), (block, pitch, 1), block - rows * pitch + keys.start
+        return self.memory.as_strided(
+            (heads * rows, end - start), (self.pitch, 1), self.lead + start
         )
 
-    def groups(self, keys: slice) -> Tensor:
-        """Return whole groups of keys from a first on: (heads, rows, groups, GROUP).
+    def groups(self, start: int, end: int) -> Tensor:
+        """Return whole groups of keys from a first on: (heads · rows, groups, group).
 
         The last may hold zeros behind the last key.
         """
         heads, rows, _ = self._shape
-        pitch, block = _pitches(rows, self._shape[2])
-        count = -(-(keys.stop - keys.start) // GROUP)
-        return self._memory.as_strided(
-            (heads, rows, count, GROUP),
-            (block, pitch, GROUP, 1),
-            block - rows * pitch + keys.start,
+        count = -(-(end - start) // self.group)
+        return self.memory.as_strided(
+            (heads * rows, count, self.group),
+            (self.pitch, self.group, 1),
+            self.lead + start,
         )
 
 
-def _pitches(rows: int, keys: int) -> tuple[int, int]:
-    """Return the numbers from row to row, and from head to head."""
-    pitch = -(-(keys + rows) // GROUP) * GROUP
-    lead = -(-rows // GROUP) * GROUP
-    return pitch, lead + rows * pitch
+def whole_vectors(keys: int) -> int:
+    """Return the least multiple of VECTOR that holds some keys."""
+    return -(-keys // VECTOR) * VECTOR
 
 
-def bytes_of(heads: int, rows: int, keys: int, itemsize: int) -> int:
+def _lead(rows: int, group: int) -> int:
+    """Return how many zeros stand before the first row, for the skewed view to begin in."""
+    return -(-rows // group) * group
+
+
+def _pitch(rows: int, most: int, group: int) -> int:
+    """Return how many numbers there are from row to row."""
+    pitch = -(-(most + max(rows, group)) // group) * group
+    return pitch if pitch % _PAGE else pitch + group
+
+
+def bytes_of(heads: int, rows: int, most: int, group: int, itemsize: int) -> int:
     """Return the size of a buffer."""
-    return heads * _pitches(rows, keys)[1] * itemsize
+    return (_lead(rows, group) + heads * rows * _pitch(rows, most, group)) * itemsize

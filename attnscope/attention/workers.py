@@ -87,6 +87,17 @@ class Crew:
 
 
 @contextmanager
+def single_thread() -> Iterator[None]:
+    """Compute small products with one thread: two wait for each other longer than they compute."""
+    inner = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(inner)
+
+
+@contextmanager
 def _quiet() -> Iterator[None]:
     """Set up the thread of a worker; all but the number of threads is this thread's alone.
 

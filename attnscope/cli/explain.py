@@ -147,7 +147,8 @@ def command(
         if layer is None:
             raise OptionError("a model has many layers", "Choose one with --layer N")
         given = ModelAsked(
-            model, text or (None if file else LESSON_SENTENCE), file, target=target_text,
+            model, LESSON_SENTENCE if text is None and file is None else text, file,
+            target=target_text,
             chat=chat, device=device, dtype=dtype, offline=offline,
         )  # fmt: skip
         run = _run_of_model(given, layer)

@@ -8,7 +8,14 @@ from attnscope.cli import survey_options as s
 from attnscope.cli.model_source import ModelAsked, progress_bar
 from attnscope.cli.output import Target, prepare, say
 from attnscope.cli.present_survey import check_sites
-from attnscope.survey.heads import SEED, HeadOptions, Ranking, probe_wanted, ranked
+from attnscope.survey.heads import (
+    SEED,
+    HeadOptions,
+    Ranking,
+    check_measured,
+    ranked,
+    unsorted_note,
+)
 from attnscope.views.look import Look
 
 if TYPE_CHECKING:
@@ -55,13 +62,14 @@ def command(
     look = Look((), None, None, precision, target.width, target.for_people, target.colours)
     asked = Ranking(sort, only, least, limit)
     options = HeadOptions(layer, no_sink=no_sink, probe=probe, seed=seed)
-    probe_wanted(asked, options)
+    check_measured(asked, options)
     given = ModelAsked(
         model, text, file, texts or (), per_line, target_text, chat,
         device=device, dtype=dtype, offline=offline,
     )  # fmt: skip
-    survey = ranked(_made(given, options), asked)
-    say("note", survey.notes)
+    made = _made(given, options)
+    survey = ranked(made, asked)
+    say("note", (*survey.notes, *unsorted_note(made, asked)))
     say("warning", survey.warnings)
     say("warning", (f"not recorded: {line}" for line in survey.skipped))
     _write(survey, target, look, limit)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Rows that are measured and written at once where rows are streamed.
 _BLOCK = 1024
+_NO_MATRICES = "Leave it out, or give a window: --rows A:B --keys C:D"
 # From this many tokens on people get measures: of matrices they would see a summary anyway.
 LONG = 2048
 
@@ -62,6 +63,49 @@ class Shown:
             target.colours,
         )  # fmt: skip
 
+    def check(self) -> None:
+        """Raise OptionError for options of which one would say nothing."""
+        lines = self.target.format is Format.NDJSON
+        if lines and self.long.is_window:
+            raise OptionError(
+                "--format ndjson writes measures of whole rows, and --rows and --keys show a "
+                "window number by number",
+                "Give --query N, or the window with --format json",
+            )
+        self._check_grid()
+        if self.long.measured or lines:
+            self.check_measured()
+
+    def _check_grid(self) -> None:
+        if self.long.grid is None:
+            return
+        for name, given in (("--query", self.query), ("--downsample", self.drawing.downsample)):
+            if given is not None:
+                raise OptionError(f"--grid is a map of all rows, and {name} is given", "Give one")
+        shows = self.drawn or self.target.format is Format.JSON or self.save is not None
+        if not shows:
+            raise OptionError(
+                f"--grid measures a map, and {self.target.format} shows none",
+                "Use it with --heatmap, --json, --save, or --output to .html, .svg or .png",
+            )
+
+    def check_measured(self) -> None:
+        """Raise OptionError for what only whole matrices can show."""
+        if self.norms:
+            raise OptionError("--norms is about matrices, and a run is measured", _NO_MATRICES)
+        if self.steps:
+            raise OptionError("--show picks steps, and a measured run has none", _NO_MATRICES)
+        if self.drawn and self.query is not None:
+            raise OptionError(
+                "a map is of all rows of a measured run, and --query is given",
+                "Give another format, or --rows A:B --keys C:D",
+            )
+
+    @property
+    def drawn(self) -> bool:
+        """Whether weights are shown as cells."""
+        return self.target.format in DRAWN or self.drawing.heatmap
+
     def measures(self, queries: "Axis", *, needed: int) -> bool:
         """Return whether to measure instead of computing matrices of `needed` bytes."""
         if self.long.measured or self.target.format is Format.NDJSON:
@@ -77,8 +121,9 @@ class Shown:
         from attnscope.sources.measured import MeasureAsked
 
         long = self.long
-        drawn = self.target.format in DRAWN or self.drawing.heatmap
-        default = GRID if drawn or self.save is not None else None
+        default = GRID if self.drawn or self.save is not None else None
+        if self.drawing.downsample is not None:
+            default = self.drawing.downsample
         return MeasureAsked(
             TOP if long.top is None else long.top,
             NEAR if long.near is None else long.near,
@@ -111,6 +156,7 @@ def show_call(given: "GivenCall", shown: Shown) -> None:
 
     check_heads(given.call.heads, shown.head)
     if shown.long.is_window:
+        _check_method(given, "a window of it is computed")
         _show_window(given, shown)
         return
     call = given.call
@@ -118,11 +164,8 @@ def show_call(given: "GivenCall", shown: Shown) -> None:
     if not shown.measures(given.queries, needed=needed):
         _show_matrices(given, shown)
         return
-    if given.settings.mask_method != "neg-inf":
-        raise OptionError(
-            "the renormalize method needs whole matrices, and this run is measured",
-            "Use --mask-method neg-inf, or fewer tokens",
-        )
+    _check_method(given, "this run is measured")
+    shown.check_measured()
     if not shown.long.measured and shown.target.format is not Format.NDJSON:
         say("note", [measured_note(len(given.queries), len(given.keys))])
     if shown.target.format is Format.NDJSON and shown.save is None and shown.query is None:
@@ -137,11 +180,19 @@ def show_call(given: "GivenCall", shown: Shown) -> None:
     present_measured(run, shown.target, shown.look_at_measures(), shown.drawing)
 
 
+def _check_method(given: "GivenCall", instead: str) -> None:
+    if given.settings.mask_method != "neg-inf":
+        raise OptionError(
+            f"the renormalize method needs whole matrices, and {instead}",
+            "Use --mask-method neg-inf, or fewer tokens",
+        )
+
+
 def measured_note(queries: int, keys: int) -> str:
     """Return why no matrix was made."""
     return (
-        f"{queries:,} queries × {keys:,} keys: measured without their matrices. --rows A:B "
-        "--keys C:D shows a window of them"
+        f"{queries:,} {'query' if queries == 1 else 'queries'} × {keys:,} keys: measured without "
+        "their matrices. --rows A:B --keys C:D shows a window of them"
     )
 
 
@@ -175,11 +226,12 @@ def _stream(given: "GivenCall", shown: Shown) -> Iterator[str]:
     from dataclasses import replace
 
     from attnscope.run import part_of_axis
-    from attnscope.sources.measured import measured_run
+    from attnscope.sources.measured import RowWarnings, measured_run, notes_of
     from attnscope.sources.provenance import provenance
     from attnscope.views.measured_rows import header_line, rows_as_ndjson
 
-    asked = shown.asked(given.queries)
+    say("note", notes_of(given))
+    asked, warnings = shown.asked(given.queries), RowWarnings()
     yield header_line(
         given.settings, given.queries, given.keys, top=asked.top, window=asked.window,
         provenance=provenance(given.call.query),
@@ -188,7 +240,10 @@ def _stream(given: "GivenCall", shown: Shown) -> Iterator[str]:
     for start in range(0, total, _BLOCK):
         rows = slice(start, min(start + _BLOCK, total))
         run = measured_run(given, replace(asked, rows=rows))
-        yield from rows_as_ndjson(run.layers[0], part_of_axis(given.queries, rows), given.keys)
+        queries = part_of_axis(given.queries, rows)
+        warnings.add(run.layers[0].measures, queries)
+        yield from rows_as_ndjson(run.layers[0], queries, given.keys)
+    say("warning", warnings.lines())
 
 
 class tile_bar:  # noqa: N801  used as a function

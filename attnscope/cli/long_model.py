@@ -29,16 +29,23 @@ def show_model(asked: ModelAsked, selection: Selection, shown: Shown) -> None:
         selection.check(shown.target, shown.drawing)
     ready = asked.ready()
     several = len(ready.tokens) > 1 or asked.generate is not None
+    if several and special is None:
+        _check_room(asked, ready, selection, shown)
     if special is None and (several or not _is_long(ready, selection, shown)):
         _show_all(asked, ready, selection, shown)
         return
-    with reporting() as report:
-        if selection.layer is None and shown.target.format is not Format.HTML:
-            _show_proofs(ready, selection, shown, report)
-        elif shown.long.is_window:
-            _show_window(ready, selection, shown, report)
-        else:
-            _show_measures(ready, selection, shown, report, asked_for=special is not None)
+    if asked.norms:
+        raise OptionError(
+            f"--norms is about whole matrices, and {len(ready.tokens[0]):,} tokens are measured "
+            "without them",
+            "Leave it out, or add --show norms if there is room",
+        )
+    if selection.layer is None and shown.target.format is not Format.HTML:
+        _show_proofs(ready, selection, shown)
+    elif shown.long.is_window:
+        _show_window(ready, selection, shown)
+    else:
+        _show_measures(ready, selection, shown, asked_for=special is not None)
 
 
 def _special(shown: Shown) -> str | None:
@@ -69,10 +76,34 @@ def _check_one_text(asked: ModelAsked, selection: Selection, special: str) -> No
 
 def _is_long(ready: ReadyTexts, selection: Selection, shown: Shown) -> bool:
     """Return whether the matrices of the layers, or all their vectors, would be too large."""
+    count = max(len(text) for text in ready.first if text is not None)
+    people = shown.target.for_people and not shown.steps
+    if people and count > LONG:
+        return True
+    return not shown.budget.allows(_bytes_of(count, ready, selection, shown))
+
+
+def _check_room(asked: ModelAsked, ready: ReadyTexts, selection: Selection, shown: Shown) -> None:
+    """Raise SizeError if texts that are kept together do not fit: they cannot be measured."""
+    more = asked.generate or 0
+    counts = [len(text) for text in ready.tokens]
+    for place, target in enumerate(ready.targets or ()):
+        counts[place] = max(counts[place], len(target))
+    needed = sum(_bytes_of(count + more, ready, selection, shown) for count in counts)
+    texts = "1 text" if len(counts) == 1 else f"{len(counts)} texts"
+    if more:
+        texts += f" and {more} tokens more"
+    way_out = "Choose with --layer N" if selection.layer == "all" else "Give shorter texts"
+    if len(counts) > 1:
+        way_out += ", or give one text at a time"
+    shown.budget.check(needed, f"all vectors and matrices of {texts}", way_out)
+
+
+def _bytes_of(count: int, ready: ReadyTexts, selection: Selection, shown: Shown) -> int:
+    """Return what is kept of a text of so many tokens: vectors of all layers, some matrices."""
     from attnscope.attention.device import DTYPES, dense_bytes
 
     config = ready.loaded.model.config.get_text_config()
-    count = max(len(text) for text in ready.first if text is not None)
     heads = getattr(config, "num_attention_heads", None) or 16
     width = getattr(config, "hidden_size", None) or 1024
     layers = getattr(config, "num_hidden_layers", None) or 16
@@ -80,9 +111,8 @@ def _is_long(ready: ReadyTexts, selection: Selection, shown: Shown) -> bool:
     chosen = 0 if selection.layer is None else 1
     if selection.layer == "all" or shown.target.format is Format.HTML:
         chosen = layers
-    matrices = chosen * dense_bytes(heads, count, count, DTYPES["float32"])
-    people = shown.target.for_people and not shown.steps
-    return (people and count > LONG) or not shown.budget.allows(kept + matrices)
+    matrices: int = chosen * dense_bytes(heads, count, count, DTYPES["float32"])
+    return kept + matrices
 
 
 def _show_all(asked: ModelAsked, ready: ReadyTexts, selection: Selection, shown: Shown) -> None:
@@ -96,9 +126,7 @@ def _show_all(asked: ModelAsked, ready: ReadyTexts, selection: Selection, shown:
     present_models(runs, shown.target, selection, shown.drawing)
 
 
-def _show_proofs(
-    ready: ReadyTexts, selection: Selection, shown: Shown, report: "Callable[..., None]"
-) -> None:
+def _show_proofs(ready: ReadyTexts, selection: Selection, shown: Shown) -> None:
     from attnscope.sources.model.measured import prove_text
 
     if shown.save is not None:
@@ -106,40 +134,40 @@ def _show_proofs(
             f"the vectors of every layer of {len(ready.tokens[0]):,} tokens are not kept",
             "Choose with --layer N; --keep-qkv saves its vectors too",
         )
-    run = prove_text(ready.loaded, ready.first, report)
+    with reporting() as report:
+        run = prove_text(ready.loaded, ready.first, report)
     present_models([run], shown.target, selection, shown.drawing)
 
 
-def _show_window(
-    ready: ReadyTexts, selection: Selection, shown: Shown, report: "Callable[..., None]"
-) -> None:
+def _show_window(ready: ReadyTexts, selection: Selection, shown: Shown) -> None:
     from attnscope.sources.model.measured import window_of_text
 
     if shown.query is not None:
         raise OptionError("--rows and --query both choose queries", "Give one of them")
     if shown.save is not None:
         raise OptionError("a window of a model is not saved", "Leave out --save, or the window")
-    run = window_of_text(
-        ready.loaded, ready.first, selection.layer or "", shown.long.window, shown.budget, report
-    )
+    layer = "" if selection.layer is None else selection.layer
+    with reporting() as report:
+        run = window_of_text(
+            ready.loaded, ready.first, layer, shown.long.window, shown.budget, report
+        )
     present(run, shown.target, shown.look(run), shown.drawing)
     _check_strictly(selection, run.sites)
 
 
 def _show_measures(
-    ready: ReadyTexts,
-    selection: Selection,
-    shown: Shown,
-    report: "Callable[..., None]",
-    *,
-    asked_for: bool,
+    ready: ReadyTexts, selection: Selection, shown: Shown, *, asked_for: bool
 ) -> None:
     from attnscope.sources.model.measured import measure_text
+
+    shown.check_measured()
 
     def asked(queries: "Axis") -> "MeasureAsked":
         return shown.asked(queries)
 
-    run = measure_text(ready.loaded, ready.first, selection.layer or "all", asked, report)
+    layer = "all" if selection.layer is None else selection.layer
+    with reporting() as report:
+        run = measure_text(ready.loaded, ready.first, layer, asked, report)
     if not asked_for:
         say("note", [measured_note(len(run.queries), len(run.keys))])
     if shown.save is not None:
@@ -155,6 +183,6 @@ def _check_strictly(selection: Selection, sites: "Sequence[Site]") -> None:
 
 @contextlib.contextmanager
 def reporting() -> "Iterator[Callable[..., None]]":
-    """Show how far a model's layers are, on a terminal."""
+    """Show how far a model's layers are, on a terminal. What is printed inside goes there too."""
     with progress_bar() as report:
         yield report or (lambda *_: None)

@@ -136,7 +136,9 @@ def progress_bar() -> "Iterator[Callable[[str, float | None], None] | None]":
     from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(
+        *columns, console=Console(stderr=True), transient=True, redirect_stdout=False
+    ) as bar:
         task = bar.add_task("", total=None)
 
         def report(what: str, share: float | None) -> None:

@@ -28,6 +28,7 @@ def present_measured(run: "MeasuredRun", target: Target, look: Look, drawing: Dr
 
         maps = () if target.format is Format.HTML else ("largest",)
         shown = map_run(run, maps) if maps else map_run(run)
+        _check_cells(len(shown.queries), len(shown.keys), drawing.downsample)
         present(shown, target, look_at_map(run, look), drawing)
         return
     say("note", run.notes)
@@ -47,6 +48,15 @@ def present_measured(run: "MeasuredRun", target: Target, look: Look, drawing: Dr
 
         bars = target.format is Format.TABLE
         target.write_parts(parts_of_measured(run, look, bars=bars), look)
+
+
+def _check_cells(rows: int, columns: int, most: int | None) -> None:
+    # cells of cells would not show what they say: a share is no largest weight
+    if most is not None and max(rows, columns) > most:
+        raise OptionError(
+            f"the map has {rows} × {columns} cells, and --downsample {most} asks for fewer",
+            f"Measure again with --grid {most}",
+        )
 
 
 def _lines(run: "MeasuredRun") -> Iterator[str]:

@@ -105,16 +105,17 @@ def check_sites(sites: "Sequence[Site]") -> None:
     """Raise CheckFailed naming the first of some calls that is not proven."""
     broken = [site for site in sites if not site.proven]
     if broken:
+        error = broken[0].error
         raise CheckFailed(
             f"{len(broken)} of {len(sites)} attention calls are not proven: layer "
-            f"{broken[0].name} has relative error {broken[0].error:.2g}, above "
-            f"{broken[0].tolerance:g}"
+            f"{broken[0].name} has relative error {'NaN' if error != error else f'{error:.2g}'}, "
+            f"tolerance {broken[0].tolerance:g}"
         )
 
 
 def _chosen(run: "ModelRun", target: Target, asked: Selection) -> "Run | None":
     """Return the layers that were asked for; a page has all that fit one another."""
-    layer = asked.layer or ("all" if target.format is Format.HTML else None)
+    layer = "all" if asked.layer is None and target.format is Format.HTML else asked.layer
     return None if layer is None else run.run_of(run.find(layer))
 
 
@@ -164,7 +165,8 @@ def _parts(
         _say(run, one, asked)
         if len(chosen) > 1:
             tone = Tone.SECTION if number else Tone.HEADING
-            parts.append(Line(f"text {number + 1} of {len(chosen)}: {_excerpt(run)}", tone))
+            which, text = f"text {number + 1} of {len(chosen)}", _excerpt(run)
+            parts.append(Line(f"{which}: {text}" if text else which, tone))
         if one is None:
             parts += parts_of_model_run(run, _look(target, asked))
         else:

@@ -1,14 +1,13 @@
 """What the commands about a model's heads, tokens and layers share."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attnscope.cli.model_source import ModelAsked
+from attnscope.cli.present_model import check_sites as check_sites
 from attnscope.cli.text_input import argument
-from attnscope.errors import CheckFailed, TextError
+from attnscope.errors import TextError
 
 if TYPE_CHECKING:
-    from attnscope.run import Site
     from attnscope.sources.model.loaded import LoadedModel
     from attnscope.text.tokens import Tokens
 
@@ -39,14 +38,3 @@ def _shortened(given: ModelAsked, loaded: "LoadedModel", text: str) -> "list[Tok
             if len(words) == 1:
                 raise
             words = words[: len(words) // 2]
-
-
-def check_sites(sites: "Sequence[Site]") -> None:
-    """Raise CheckFailed naming the first call that is not proven."""
-    broken = [site for site in sites if not site.proven]
-    if broken:
-        raise CheckFailed(
-            f"{len(broken)} of {len(sites)} attention calls are not proven: layer "
-            f"{broken[0].name} has relative error {broken[0].error:.2g}, above "
-            f"{broken[0].tolerance:g}"
-        )

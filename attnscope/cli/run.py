@@ -12,6 +12,7 @@ from attnscope.cli.present_model import Selection
 from attnscope.cli.refuse import refuse_with_model, refuse_without_model
 from attnscope.cli.source import Asked
 from attnscope.cli.tokenizers import Cutting
+from attnscope.errors import OptionError
 from attnscope.views.look import read_steps
 
 
@@ -89,9 +90,15 @@ def command(
     )
     drawing = Drawing(heatmap, downsample, budget)
     drawing.check(target, query, show, precision)
+    if norms and (heatmap or target.format in (o.Format.HTML, o.Format.SVG, o.Format.PNG)):
+        raise OptionError(
+            "--norms adds numbers to tables, and a heat map shows weights",
+            "Leave it out, or give --format json or csv",
+        )
     long = lo.LongAsked(measures, top, near, grid, rows, keys, max_memory, keep_qkv)
     long.check(saved=save is not None)
     shown = Shown(target, steps, query, head, precision, norms, drawing, long, save, force)
+    shown.check()
     cutting = Cutting(tokenizer, vocabulary, keep_punctuation, save_tokenizer, force)
     if model is not None:
         model_asked = ModelAsked(

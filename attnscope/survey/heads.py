@@ -196,6 +196,8 @@ class Ranking:
             )
         if self.limit is not None and self.limit < 1:
             raise OptionError(f"--limit {self.limit} is not positive", "Give 1 or more")
+        if self.least is not None and not math.isfinite(self.least):
+            raise OptionError(f"--min {self.least} is no limit", "Give a finite number")
 
 
 def ranked(survey: HeadSurvey, asked: Ranking) -> HeadSurvey:
@@ -241,10 +243,24 @@ def _place(head: Head, measure: str) -> tuple[bool, int, float]:
     return size is None, common, -(size or 0.0)
 
 
-def probe_wanted(asked: Ranking, options: HeadOptions) -> None:
-    """Raise OptionError if heads are to be sorted by a probe that is not made."""
+def check_measured(asked: Ranking, options: HeadOptions) -> None:
+    """Raise OptionError if heads are to be sorted or chosen by what will not be measured."""
     if asked.sort == "probe" and not options.probe:
         raise OptionError("--sort probe sorts by the probe", "Add --probe")
+    for name, value in (("--sort", asked.sort), ("--only", asked.only)):
+        if options.no_sink and value == Kind.FIRST:
+            raise OptionError(
+                f"--no-sink leaves the first token out, and {name} first is about it",
+                "Leave one out",
+            )
+
+
+def unsorted_note(survey: HeadSurvey, asked: Ranking) -> list[str]:
+    """Return a note if no head has the number that heads are to be sorted by."""
+    values = (head.value(asked.sort) for head in survey.heads)
+    if asked.sort in ("name", "layer") or any(value is not None for value in values):
+        return []
+    return [f"--sort {asked.sort} changes nothing: in this text no head has that measure"]
 
 
 def nonfinite(head: Head) -> int:

@@ -139,6 +139,14 @@ def not_found(wanted: str, sides: Sequence[Tokens]) -> OptionError:
     )
 
 
+def nothing_left(total: int) -> OptionError:
+    """Return the error for a text of which --no-sink leaves nothing to look at."""
+    tokens = "1 token" if total == 1 else f"{total} tokens"
+    return OptionError(
+        f"--no-sink leaves nothing of a text of {tokens}", "Leave it out, or give a longer text"
+    )
+
+
 def _names(tokens: Tokens, place: Place) -> set[str]:
     start, end = tokens.spans[place.positions[0]][0], tokens.spans[place.positions[-1]][1]
     source = tokens.text[start:end]

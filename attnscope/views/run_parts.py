@@ -48,6 +48,8 @@ def parts_of_run(run: Run, look: Look) -> Iterator[Part]:
             )
         yield proof_line(run, i)
     if long and not look.show and not walk:
+        if look.norms:
+            yield Line("--show norms,output-norms prints the lengths that --norms adds", Tone.HINT)
         yield Line(
             f"{len(run.queries)} queries × {len(run.keys)} keys: a summary. --show all prints "
             "every step, --query N one row",
@@ -208,7 +210,8 @@ def _matrices(run: Run, result: "AttentionResult", look: Look) -> Iterator[Part]
         if show.shows("weights", default=not long):
             yield weights_of_head(result, head, queries, keys)
         for step in NORMS:
-            if show.shows(step, default=look.norms and not long):
+            # asked for by itself, whatever else is shown; a summary has no room for them
+            if show.shows(step, default=False) or (look.norms and (look.show or not long)):
                 yield from _norms(result, step, head, queries, keys)
         if show.shows("summary", default=long):
             yield _summary(run, result, head, rows, look)
@@ -247,17 +250,16 @@ def _summary(run: Run, result: "AttentionResult", head: int, rows: Rows, look: L
     values = result.strongest_weights[head].tolist()
     places = result.strongest_keys[head].tolist()
     entropy = result.entropy[head].tolist()
+    nothing = "sees no key" + (" of these" if run.queries.first or run.keys.first else "")
     listed = []
     for row in rows:
         tops = [
-            f"{key} {run.keys.labels[key]} {number(weight, look.precision)}"
+            f"{run.keys.first + key} {run.keys.labels[key]} {number(weight, look.precision)}"
             for weight, key in zip(values[row], places[row], strict=True)
             if key >= 0
         ]
-        name = f"{row} {run.queries.labels[row]}"
-        listed.append(
-            (name, ", ".join(tops) or "sees no key", number(entropy[row], look.precision))
-        )
+        name = f"{run.queries.first + row} {run.queries.labels[row]}"
+        listed.append((name, ", ".join(tops) or nothing, number(entropy[row], look.precision)))
     title = STEPS["summary"] + (f" · head {head}" if result.call.heads > 1 else "")
     columns = ("query", "strongest keys and their weights", "entropy (nats)")
     return Listing(title, columns, tuple(listed), (False, False, True))

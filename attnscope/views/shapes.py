@@ -22,11 +22,13 @@ def shape_rows(run: Run) -> list[tuple[str, tuple[int, ...], str]]:
         rows.append(("W_key", tuple(weights.w_key.shape), "heads × d_model × d_key"))
         rows.append(("W_value", tuple(weights.w_value.shape), "heads × d_model × d_value"))
     keyed = "heads" if call.heads == call.key_heads else "key heads"
+    if not result.observed:  # else there are weights and values alone
+        rows.append(("queries", tuple(call.query.shape), "heads × queries × d_key"))
+        rows.append(("keys", tuple(call.key.shape), f"{keyed} × keys × d_key"))
+    rows.append(("values", tuple(call.value.shape), f"{keyed} × keys × d_value"))
+    if not result.observed:
+        rows.append(("omegas", tuple(result.scores.shape), "heads × queries × keys"))
     rows += [
-        ("queries", tuple(call.query.shape), "heads × queries × d_key"),
-        ("keys", tuple(call.key.shape), f"{keyed} × keys × d_key"),
-        ("values", tuple(call.value.shape), f"{keyed} × keys × d_value"),
-        ("omegas", tuple(result.scores.shape), "heads × queries × keys"),
         ("weights", tuple(result.weights.shape), "heads × queries × keys"),
         ("context", tuple(result.context.shape), "heads × queries × d_value"),
     ]

@@ -10,6 +10,10 @@ from attnscope.views.style import number
 from attnscope.views.survey_parts import counted, csv_of, exact, proof_of_sites, shown
 
 _NAMED_MEANS = 5
+_NOTHING = {
+    Direction.TOP: "no head lets it give anything to the tokens that are left",
+    Direction.WHO: "no head gives it anything",
+}
 
 
 def parts_of_tokens_survey(survey: TokenSurvey, look: Look) -> Iterator[Part]:
@@ -79,7 +83,7 @@ def _mean(focus: Focus, direction: Direction, precision: int) -> str:
         f"{place.name} {number(weight, precision)}" for place, weight in focus.means[:_NAMED_MEANS]
     ]
     if not means:
-        return "no head gives it anything"
+        return _NOTHING[direction]
     heads = counted(focus.heads, "head")
     if direction is Direction.WHO:
         return f"mean over {heads}: {', '.join(means)}"

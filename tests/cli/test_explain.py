@@ -349,9 +349,7 @@ def test_a_head_of_a_model_is_worked_out(cli, tmp_path):
     (walk,) = done.json["queries"]
     step = next(step for step in walk["steps"] if step["name"] == "weights")
     column = step["tables"][-1]["columns"].index("weight")
-    assert [row[column] for row in step["tables"][-1]["values"]] == pytest.approx(
-        weights, abs=1e-6
-    )
+    assert [row[column] for row in step["tables"][-1]["values"]] == pytest.approx(weights, abs=1e-6)
     assert "the model computed it" in cli(*asked).out
     for arguments, said in (
         (asked[:4], "a model has many layers"),

@@ -85,9 +85,7 @@ def test_one_row_is_exact(cli, vectors):
 
 
 def test_a_window_holds_the_numbers_of_the_whole(cli, vectors):
-    done = cli(
-        "run", "--qkv", vectors, "--causal", "--rows", "40:45", "--keys", "10:50", "--json"
-    )
+    done = cli("run", "--qkv", vectors, "--causal", "--rows", "40:45", "--keys", "10:50", "--json")
     assert done.code == 0, done.err
     jsonschema.validate(done.json, SCHEMA)
     assert "queries 40–44 of 75, keys 10–49 of 75" in done.err
@@ -104,6 +102,18 @@ def test_a_window_holds_the_numbers_of_the_whole(cli, vectors):
     table = cli("run", "--qkv", vectors, "--causal", "--rows", "40:45", "--keys", "44")
     assert "40 q40" in table.out
     assert "44 k44" in table.out
+
+
+def test_a_part_that_was_saved_is_asked_by_position(cli, vectors, tmp_path):
+    file = tmp_path / "part.safetensors"
+    saved = cli("run", "--qkv", vectors, "--rows", "40:45", "--save", file)
+    assert saved.code == 0, saved.err
+    assert "41 q41" in cli("show", file, "--query", "41", "--show", "weights").out
+    refused = cli("show", file, "--query", "5")
+    assert refused.code == 2
+    assert "give 40 to 44" in refused.err
+    wide = cli("run", "--qkv", vectors, "--rows", "40:43", "--show", "summary").out
+    assert "41 q41" in wide
 
 
 def test_lines_stream_row_by_row(cli, vectors, tmp_path, monkeypatch):

@@ -158,7 +158,7 @@ def test_a_write_that_fails_changes_nothing(tmp_path, monkeypatch):
     path.write_text("precious")
 
     class Full(io.BytesIO):
-        def write(self, data):
+        def write(self, _):
             raise OSError(28, "No space left on device")
 
     plain = Path.open

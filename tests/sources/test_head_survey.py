@@ -259,8 +259,11 @@ def test_one_token_alone(models):
     survey = survey_heads(loaded, [tokens], None, OPTIONS)
     assert survey.heads[0].scores["entropy"].value == pytest.approx(0.0, abs=1e-12)
     assert survey.heads[0].scores["previous"].value is None
-    none = survey_heads(loaded, [tokens], None, replace(OPTIONS, no_sink=True))
-    assert none.heads[0].scores["entropy"].value is None
+    alone = replace(OPTIONS, no_sink=True)
+    with pytest.raises(OptionError, match="nothing of a text of 1 token"):
+        survey_heads(loaded, [tokens], None, alone)
+    beside = survey_heads(loaded, [tokens, cut(loaded, TEXT)], None, alone)
+    assert beside.heads[0].scores["entropy"].value is not None
 
 
 def test_draws_leave_the_random_state_alone(models):

@@ -137,10 +137,19 @@ def test_layers_and_heads(models):
     assert [site.name for site in survey.sites] == ["1"]
 
 
-def test_the_first_token_alone_has_nothing_without_it(models):
-    (focus,) = asked(models["decoder"], "0", Direction.WHO, no_sink=True).focuses
-    assert focus.links == ()
-    assert focus.means == ()
+def test_without_the_first_token_it_is_not_asked_about(models):
+    who = {"direction": Direction.WHO, "no_sink": True}
+    with pytest.raises(OptionError, match='first token out, and --token "0" is it'):
+        asked(models["decoder"], "0", **who)
+    # "the" stands at 0 and 4: what is said is said of the second
+    (focus,) = asked(models["decoder"], "the", **who).focuses
+    assert focus.place.positions == (4,)
+    with pytest.raises(OptionError, match='"0" sees nothing but the first token'):
+        asked(models["decoder"], "0", no_sink=True)
+    (focus,) = asked(models["encoder"], "0", no_sink=True).focuses
+    assert focus.links
+    with pytest.raises(OptionError, match="nothing of a text of 1 token"):
+        asked(models["decoder"], "0", text="a", no_sink=True)
 
 
 @pytest.mark.parametrize("kind", ["t5", "bart"])

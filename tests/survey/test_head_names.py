@@ -17,10 +17,10 @@ from attnscope.survey.heads import (
     Kind,
     Ranking,
     Score,
+    check_measured,
     counts_of,
     names_of,
     nonfinite,
-    probe_wanted,
     ranked,
 )
 from attnscope.views.heads_parts import parts_of_heads
@@ -138,7 +138,17 @@ def test_least_is_about_the_name_unless_sorted_otherwise():
         (lambda: Ranking(only="sink\x1b"), ["sink␛", "previous"]),
         (lambda: Ranking(limit=0), ["0", "1 or more"]),
         (lambda: HeadOptions(seed=2**64), [str(2**64), "64 bits"]),
-        (lambda: probe_wanted(Ranking("probe"), HeadOptions()), ["probe", "--probe"]),
+        (lambda: Ranking(least=math.nan), ["--min nan", "finite"]),
+        (lambda: Ranking(least=-math.inf), ["--min -inf", "finite"]),
+        (lambda: check_measured(Ranking("probe"), HeadOptions()), ["probe", "--probe"]),
+        (
+            lambda: check_measured(Ranking("first"), HeadOptions(no_sink=True)),
+            ["--no-sink", "--sort first"],
+        ),
+        (
+            lambda: check_measured(Ranking(only="first"), HeadOptions(no_sink=True)),
+            ["--no-sink", "--only first"],
+        ),
     ],
 )
 def test_mistakes_name_the_value(make, words):

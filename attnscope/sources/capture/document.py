@@ -1,21 +1,25 @@
 """Captured calls as the document that is shown: names, tokens, proofs."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import torch
 from torch import Tensor
 from torch.nn import Module
 
 from attnscope.attention.norms import projected_lengths
-from attnscope.attention.verify import TOLERANCES, CapturedCall
+from attnscope.attention.verify import TOLERANCES, CapturedCall, ObservedCall
 from attnscope.model_run import ModelCall, ModelRun
 from attnscope.run import Axis, Site, axis_of_positions
 from attnscope.sources.capture.assemble import Assembly, Proven
 from attnscope.sources.capture.output_projection import CallKey, call_key
 from attnscope.sources.provenance import provenance
+
+_MOST_OF_A_ROW = 1.05  # in half types rounding takes a row that far above 1, and no further
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,7 @@ def _projected(captured: CapturedCall, projections: Mapping[CallKey, Tensor]) ->
 
 def _doubts(site: Site, captured: CapturedCall) -> list[str]:
     if site.proven and not captured.unknown:
-        return []
+        return _changed(site, captured)
     if captured.dropout:
         return [
             f"layer {site.name}: dropout {captured.dropout:g} was on, so the weights shown are "
@@ -161,7 +165,8 @@ def _doubts(site: Site, captured: CapturedCall) -> list[str]:
     if not site.proven:
         found.append(
             f"layer {site.name}: the record does not reproduce the model's own output: relative "
-            f"error {site.error:.2g}, tolerance {site.tolerance:g}"
+            f"error {'NaN' if math.isnan(site.error) else f'{site.error:.2g}'}, tolerance "
+            f"{site.tolerance:g}"
         )
     if captured.unknown:
         found.append(
@@ -169,6 +174,21 @@ def _doubts(site: Site, captured: CapturedCall) -> list[str]:
             "which the record does not hold"
         )
     return found
+
+
+def _changed(site: Site, captured: CapturedCall) -> list[str]:
+    """Say if rows of observed weights add to more than 1: they are used as they are shown."""
+    call = captured.call
+    # one number that stands for all says nothing: of a long text the weights were let go
+    if not isinstance(call, ObservedCall) or call.weights.stride() == (0, 0, 0):
+        return []
+    most = float(call.weights.sum(dim=-1, dtype=torch.float32).max())
+    if not most > _MOST_OF_A_ROW:
+        return []
+    return [
+        f"layer {site.name}: rows of its weights add to as much as {most:.3g}: the model changed "
+        "them after the softmax. If it is dropout, call model.eval() first"
+    ]
 
 
 def _parts(calls: Sequence[CapturedCall]) -> list[str]:

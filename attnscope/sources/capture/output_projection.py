@@ -4,6 +4,7 @@ No name is trusted: the projection is the linear layer whose input is, number fo
 output of the attention call before it.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,8 @@ from torch import Tensor
 from attnscope.attention.verify import CapturedCall
 
 CallKey = tuple[str, int, int]  # module name, turn, layer
+# Linear layers whose inputs are remembered: of one attention module, and some to spare.
+_REMEMBERED = 16
 
 
 def call_key(captured: CapturedCall) -> CallKey:
@@ -31,6 +34,7 @@ class OutputProjections:
         self.found: dict[CallKey, Tensor] = {}
         self._call: tuple[CallKey, int] | None = None
         self._outputs: list[Tensor] = []
+        self._before_it: deque[tuple[torch.nn.Module, Tensor]] = deque(maxlen=_REMEMBERED)
 
     def heard(self, captured: CapturedCall) -> None:
         """Take a call, as the model made it."""
@@ -38,6 +42,9 @@ class OutputProjections:
         if call != self._call:
             self._call, self._outputs = call, []
         self._outputs.append(captured.output)
+        if captured.route == "softmax":  # handed on when its module ends: W_O was used before
+            for module, given in self._before_it:
+                self._compare(module, given)
 
     @contextmanager
     def watching(self, model: torch.nn.Module) -> Iterator[None]:
@@ -52,13 +59,19 @@ class OutputProjections:
         finally:
             for handle in handles:
                 handle.remove()
+            self._before_it.clear()
 
     def _before(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        if self._call is None or not args or not isinstance(args[0], Tensor):
+        if args and isinstance(args[0], Tensor):
+            self._compare(module, args[0])
+            with torch._C.DisableTorchFunction():
+                self._before_it.append((module, args[0].detach()))
+
+    def _compare(self, module: torch.nn.Module, given: Tensor) -> None:
+        """Take the weights of a linear layer if its input is the output of the last call."""
+        if self._call is None or self._call[0] in self.found:
             return
-        size = sum(output.numel() for output in self._outputs)
-        given = args[0]
-        if given.numel() != size or self._call[0] in self.found:
+        if given.numel() != sum(output.numel() for output in self._outputs):
             return
         with torch._C.DisableTorchFunction(), torch.no_grad():
             joined = torch.stack([output.transpose(0, 1).flatten(1) for output in self._outputs])

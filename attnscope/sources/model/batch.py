@@ -18,7 +18,7 @@ from torch import Tensor
 from attnscope.errors import OptionError
 from attnscope.sources.model.architecture import Kind
 from attnscope.sources.model.cut import check_length
-from attnscope.sources.model.error import ModelError
+from attnscope.sources.model.error import ModelError, running
 from attnscope.sources.model.loaded import LoadedModel, pad_id
 from attnscope.sources.model.quiet import quiet
 from attnscope.text.tokenizer import shortened
@@ -91,7 +91,7 @@ def forward(loaded: LoadedModel, batched: Batch) -> Any:
     parameters = _parameters(loaded.model)
     wanted = {"use_cache": False, "logits_to_keep": 1}
     options = {name: value for name, value in wanted.items() if name in parameters}
-    with quiet(), torch.no_grad():
+    with quiet(), running(f"{loaded.name} ({type(loaded.model).__name__})"), torch.no_grad():
         return loaded.model(**batched.inputs, **options)
 
 

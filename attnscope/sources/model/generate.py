@@ -11,6 +11,7 @@ from attnscope.errors import OptionError
 from attnscope.sources.model.architecture import Kind
 from attnscope.sources.model.batch import Batch
 from attnscope.sources.model.cut import check_length
+from attnscope.sources.model.error import running
 from attnscope.sources.model.loaded import LoadedModel
 from attnscope.sources.model.quiet import quiet
 from attnscope.text.tokenizer import shortened
@@ -52,7 +53,7 @@ def generate(loaded: LoadedModel, batched: Batch, count: int) -> Continuation:
     settings = import_module("transformers").GenerationConfig(
         max_new_tokens=count, do_sample=False, num_beams=1, use_cache=True
     )
-    with quiet(), torch.no_grad():
+    with quiet(), running(f"{loaded.name} ({type(model).__name__})"), torch.no_grad():
         out = model.generate(**inputs, generation_config=settings)
     given = inputs["decoder_input_ids" if batched.targets else "input_ids"].shape[1]
     ids = out[:, given:].cpu()

@@ -19,48 +19,28 @@ from attnscope.attention.strips import merged, row_means, strip
 from attnscope.attention.tiles import measure
 from attnscope.attention.verify import CapturedCall
 from attnscope.errors import OptionError
-from attnscope.model_run import ModelCall, ModelRun
+from attnscope.model_run import ModelCall
 from attnscope.sources.capture import capture
 from attnscope.sources.capture.assemble import Proven
 from attnscope.sources.capture.document import model_run, part_of
 from attnscope.sources.model.batch import Batch, batch, forward
+from attnscope.sources.model.focuses import Strip, Strongest, focuses_of
 from attnscope.sources.model.head_entries import site_of
 from attnscope.sources.model.loaded import LoadedModel
 from attnscope.sources.model.sides import CallKey, Progress, Sides, hollow, key_of, sides_of
 from attnscope.sources.model.survey import sketch_of
 from attnscope.survey.tokens import (
     Direction,
-    Focus,
-    Link,
     LinkOptions,
     Place,
     TokenSurvey,
     find_places,
     not_found,
+    nothing_left,
     places_of,
 )
+from attnscope.text.display import visible
 from attnscope.text.tokens import Tokens
-
-# heads · places of one call: (weight, head, place, first)
-_Strongest = list[tuple[float, int, int, float]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Strip:
-    """The strongest links of each focus in one call.
-
-    Shapes: total (focuses, others), the sum over heads; first (focuses,), the same.
-    """
-
-    call: int  # which call of the document
-    group: int  # heads that share a key head
-    part: str
-    heads: int
-    focuses: tuple[Place, ...]
-    others: tuple[Place, ...]
-    strongest: list[_Strongest]
-    total: Tensor
-    first: Tensor | None
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +50,7 @@ class _Listener:
     names: dict[CallKey, str] | None  # of the calls that were asked for
     report: Progress
     proven: list[Proven] = field(default_factory=list)
-    strips: list[_Strip] = field(default_factory=list)
+    strips: list[Strip] = field(default_factory=list)
 
     def take(self, captured: CapturedCall) -> None:
         if self.names is not None and key_of(captured) not in self.names:
@@ -83,7 +63,7 @@ class _Listener:
         if found_strip is not None:
             self.strips.append(found_strip)
 
-    def _strip(self, captured: CapturedCall, found: Measures) -> _Strip | None:
+    def _strip(self, captured: CapturedCall, found: Measures) -> Strip | None:
         top = self.options.direction is Direction.TOP
         queries, keys, focuses = self._places(captured)
         if not focuses:
@@ -117,7 +97,7 @@ class _Listener:
         else:
             asked, places = columns, keys
         found = () if asked is None else find_places(asked, places, self.options.token)
-        return queries, keys, found
+        return queries, keys, tuple(i for i in found if not _left_out(self.options, places[i]))
 
     def _kept(
         self,
@@ -127,7 +107,7 @@ class _Listener:
         weights: Tensor,
         seen: Tensor,
         first: Tensor,
-    ) -> _Strip:
+    ) -> Strip:
         """Keep of (heads, focuses, others) what is shown."""
         head, top = self.options.head, self.options.direction is Direction.TOP
         heads = range(weights.shape[0])
@@ -137,7 +117,7 @@ class _Listener:
         for number in range(len(focuses)):
             cells = weights[:, number].masked_fill(~seen[:, number], -1.0).flatten()
             best, places = torch.topk(cells, min(self.options.limit, len(cells)))
-            links: _Strongest = []
+            links: Strongest = []
             for weight, place in zip(best.tolist(), places.tolist(), strict=True):
                 row, other = divmod(place, len(others))
                 if weight >= 0.0 or math.isnan(weight):
@@ -146,7 +126,7 @@ class _Listener:
             strongest.append(links)
         call = captured.call
         key_heads = call.key_heads if isinstance(call, AttentionCall) else call.heads
-        return _Strip(
+        return Strip(
             len(self.proven) - 1,
             call.heads // key_heads,
             part_of(captured) if self.sides.source is not None else "",
@@ -209,9 +189,13 @@ def _survey_of(
         notes=loaded.notes,
     )
     if not listener.strips:
+        raise _no_strip(options, sides)
+    focuses = focuses_of(listener.strips, document, names or {}, options)
+    if options.no_sink and not any(focus.links for focus in focuses):
         raise OptionError(
-            f"--token {options.token} stands in no text that these layers read",
-            "Choose other layers, or leave --layer out",
+            f'--token "{visible(options.token)}" sees nothing but the first token, which --no-sink '
+            "leaves out",
+            "Leave out --no-sink, or ask about a later token",
         )
     sites = [site_of(call.site, key_of(call.captured), names or {}) for call in document.calls]
     return TokenSurvey(
@@ -219,7 +203,7 @@ def _survey_of(
         sides.own.text,
         None if sides.source is None else sides.source.text,
         options,
-        tuple(_focuses(listener.strips, document, names or {}, options)),
+        tuple(focuses),
         tuple(sites),
         document.skipped,
         document.notes,
@@ -228,62 +212,37 @@ def _survey_of(
     )
 
 
-def _focuses(
-    strips: Sequence[_Strip], document: ModelRun, names: dict[CallKey, str], options: LinkOptions
-) -> list[Focus]:
-    """Put the calls together that say something about the same place over the same others."""
-    groups: dict[tuple[str, tuple[int, ...], int], list[tuple[_Strip, int]]] = {}
-    for one in strips:
-        for number, place in enumerate(one.focuses):
-            group = (one.part, place.positions, len(one.others))
-            groups.setdefault(group, []).append((one, number))
-    found = [
-        _focus(part, members, document, names, options) for (part, *_), members in groups.items()
-    ]
-    return sorted(found, key=lambda focus: focus.place.positions)
-
-
-def _focus(
-    part: str,
-    members: Sequence[tuple[_Strip, int]],
-    document: ModelRun,
-    names: dict[CallKey, str],
-    options: LinkOptions,
-) -> Focus:
-    """Join what several calls say about one place: the strongest links, and the means."""
-    links = []
-    for one, number in members:
-        call = document.calls[one.call]
-        site = site_of(call.site, key_of(call.captured), names)
-        links += [
-            Link(site, head, head // one.group, one.others[other], weight, first)
-            for weight, head, other, first in one.strongest[number]
-        ]
-    # a NaN comes first: nobody knows how large it is
-    links.sort(key=lambda link: (not math.isnan(link.weight), -link.weight))
-    heads = sum(one.heads for one, _ in members)
-    total = torch.stack([one.total[number] for one, number in members]).sum(dim=0) / heads
-    best, places = torch.topk(total, min(options.limit, len(total)))
-    others = members[0][0].others
-    means = tuple(
-        (others[place], mean)
-        for mean, place in zip(best.tolist(), places.tolist(), strict=True)
-        if mean != 0.0
-    )
-    firsts = [one.first[number] for one, number in members if one.first is not None]
-    first = float(torch.stack(firsts).sum() / heads) if firsts else None
-    place = members[0][0].focuses[members[0][1]]
-    return Focus(part, place, heads, tuple(links[: options.limit]), means, first)
-
-
 def _check_token(sides: Sides, options: LinkOptions) -> None:
-    """Raise OptionError if the token is in none of the texts."""
+    """Raise OptionError if the token is in none of the texts, or is what --no-sink leaves out."""
     texts = [one for one in (sides.own, sides.source) if one is not None]
+    there = False
     for tokens in texts:
         places = places_of(tokens, tokens.labels, words=options.words)
-        if find_places(tokens, places, options.token):
+        found = [places[i] for i in find_places(tokens, places, options.token)]
+        if any(not _left_out(options, place) for place in found):
             return
+        there = there or bool(found)
+    if there:
+        raise OptionError(
+            f'--no-sink leaves the first token out, and --token "{visible(options.token)}" is it',
+            "Leave one out",
+        )
     raise not_found(options.token, texts)
+
+
+def _left_out(options: LinkOptions, place: Place) -> bool:
+    """Return whether a place is asked about as a key, and --no-sink hides it."""
+    return options.no_sink and options.direction is Direction.WHO and place.positions == (0,)
+
+
+def _no_strip(options: LinkOptions, sides: Sides) -> OptionError:
+    """Return the error for a token about which no call says anything."""
+    if options.no_sink and len(sides.own) == 1:
+        return nothing_left(1)
+    return OptionError(
+        f'--token "{visible(options.token)}" stands in no text that these layers read',
+        "Choose other layers, or leave --layer out",
+    )
 
 
 def _check_head(head: int | None, calls: Sequence[ModelCall]) -> None:

@@ -23,6 +23,7 @@ from attnscope.text.display import visible
 # Weights that no attention depends on: what a model makes of its last layer for other programs.
 _HARMLESS = re.compile(r"(^|\.)pooler\.")
 _LISTED = 3
+_MOST_LAYERS = 10_000  # no model has a tenth of them
 _BELONG = "Check that config.json and the weights belong together"
 
 
@@ -125,7 +126,14 @@ def _read_config(place: ModelPlace) -> Any:
         check_known(place.config, place.name)
     folder, options = _where(place)
     with failing_as(f"the configuration of {place.name}", "Copy or download the model again"):
-        return transformers.AutoConfig.from_pretrained(folder, **options)
+        config = transformers.AutoConfig.from_pretrained(folder, **options)
+        layers = getattr(config.get_text_config(), "num_hidden_layers", None)
+    if isinstance(layers, int) and layers > _MOST_LAYERS:  # to make them would take hours
+        raise ModelError(
+            f"the configuration of {place.name} asks for {layers:,} layers",
+            "Check num_hidden_layers in its config.json",
+        )
+    return config
 
 
 def _read_tokenizer(place: ModelPlace) -> Any:

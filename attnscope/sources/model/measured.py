@@ -4,8 +4,8 @@ Memory does not grow with the layers: of the calls that were asked for their mea
 others only that they were made.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 
@@ -14,10 +14,10 @@ from attnscope.attention.gathered import with_rule
 from attnscope.attention.head_choice import chosen_captured
 from attnscope.attention.head_scores import prove
 from attnscope.attention.masks import EVERYTHING, Mask, Reach
-from attnscope.attention.measured import MeasureOptions
+from attnscope.attention.measured import MeasureOptions, Measures
 from attnscope.attention.memory import Budget
 from attnscope.attention.result import AttentionResult
-from attnscope.attention.row_choice import captured_rows
+from attnscope.attention.row_choice import captured_rows, rows_that_see
 from attnscope.attention.tiles import measure
 from attnscope.attention.verify import CapturedCall, ObservedCall, output_error
 from attnscope.measured_run import MeasuredLayer, MeasuredRun
@@ -26,7 +26,15 @@ from attnscope.run import Axis, Run, axis_of_positions, axis_of_tokens, part_of_
 from attnscope.sources.capture import capture
 from attnscope.sources.capture.assemble import Proven
 from attnscope.sources.capture.document import model_run
-from attnscope.sources.measured import MeasureAsked, checked_window, measured, window_note
+from attnscope.sources.measured import (
+    MeasureAsked,
+    RowWarnings,
+    check_room,
+    checked_window,
+    measured,
+    window_note,
+    window_warnings,
+)
 from attnscope.sources.model.batch import batch, forward
 from attnscope.sources.model.loaded import LoadedModel
 from attnscope.sources.model.sides import CallKey, Sides, key_of, sides_of
@@ -42,7 +50,7 @@ class _Listener:
     """Takes the calls of one forward; `take` proves what is kept of a call."""
 
     take: Take
-    wanted: Mapping[CallKey, ModelCall] | None
+    wanted: Collection[CallKey] | None
     report: Report
     found: dict[CallKey, Proven] = field(default_factory=dict)
 
@@ -53,11 +61,14 @@ class _Listener:
         sides = sides_of(batched)
 
         def on_call(captured: CapturedCall) -> None:
-            key = key_of(captured)
+            key, error = key_of(captured), 0.0
             if self.wanted is None or key in self.wanted:
                 self.report(f"layer {captured.layer}", None)
                 captured = replace(captured, call=with_rule(captured.call))
-                self.found[key] = Proven(outline(captured), self.take(captured, sides))
+                error = self.take(captured, sides)
+            else:  # it tells which part of a model the others are, and is left out in the end
+                captured = replace(captured, unknown=())
+            self.found[key] = Proven(outline(captured), error)
 
         with capture(loaded.model, on_call=on_call) as cap:
             forward(loaded, batched)
@@ -70,19 +81,16 @@ class _Listener:
             skipped=cap.skipped,
             notes=loaded.notes,
         )
-        return document if self.wanted is None else self._named(document, self.wanted)
-
-    def _named(self, document: ModelRun, wanted: Mapping[CallKey, ModelCall]) -> ModelRun:
-        # alone, a layer might have a shorter name than it has among all
-        calls = [
-            replace(call, site=replace(call.site, name=wanted[key_of(call.captured)].site.name))
-            for call in document.calls
-        ]
-        return document.only(calls)
+        if self.wanted is None:
+            return document
+        return document.only([c for c in document.calls if key_of(c.captured) in self.wanted])
 
 
-def outline(captured: CapturedCall) -> CapturedCall:
-    """Return a captured call that still tells what it is, and holds no vectors."""
+def outline(captured: CapturedCall, count: int | None = None) -> CapturedCall:
+    """Return a captured call that still tells what it is, and holds no vectors.
+
+    `count`: as it would be of so many queries and keys.
+    """
     zero = torch.zeros((), dtype=captured.output.dtype, device=captured.output.device)
 
     def blank(*shape: int) -> torch.Tensor:
@@ -96,11 +104,13 @@ def outline(captured: CapturedCall) -> CapturedCall:
         mask = call.mask
         if mask.reach == Reach():  # it may hold a matrix of cells
             mask = Mask(mask.name, EVERYTHING.rule)
+        (heads, rows, width), (shared, columns, wide) = call.query.shape, call.value.shape
+        rows, columns = (rows, columns) if count is None else (count, count)
         shape = replace(
             call,
-            query=blank(*call.query.shape),
-            key=blank(*call.key.shape),
-            value=blank(*call.value.shape),
+            query=blank(heads, rows, width),
+            key=blank(shared, columns, width),
+            value=blank(shared, columns, wide),
             mask=mask,
             bias=None if call.bias is None else blank(1, 1, 1),
         )
@@ -135,7 +145,9 @@ def measure_text(
     Memory: the model, one call, some tiles, and the measures.
     Raises: OptionError for a layer or head that is not there, before the text is run.
     """
-    wanted = _wanted(loaded, texts[0], layer)
+    calls = _wanted(loaded, texts[0], layer)
+    if texts[1] is None:
+        _check_room(calls, texts[0], choose)
     layers: list[MeasuredLayer] = []
 
     def take(captured: CapturedCall, sides: Sides) -> float:
@@ -152,15 +164,22 @@ def measure_text(
             part if asked.rows is None else captured_rows(part, asked.rows), found.measures
         )
         layers.append(replace(found, measures=replace(found.measures, context=None)))
+        if len(layers) == 1:  # the others will take as much
+            check_room(captured.call, asked, kept=(len(calls) - 1) * _bytes_of(layers[0].measures))
         return error
 
-    document = _Listener(take, wanted, report).run(loaded, texts)
+    document = _Listener(take, set(calls), report).run(loaded, texts)
     asked = choose(document.calls[0].queries)
     queries, keys = _one_pair_of_axes(document, asked.rows)
     named = [
         replace(measures, site=call.site)
         for measures, call in zip(layers, document.calls, strict=True)
     ]
+    warnings = list(document.warnings)
+    for call, found in zip(document.calls, layers, strict=True):
+        rows = RowWarnings()
+        rows.add(found.measures, queries)
+        warnings += [f"layer {call.site.name}: {line}" for line in rows.lines()]
     return MeasuredRun(
         document.settings_of(document.calls),
         queries,
@@ -168,8 +187,8 @@ def measure_text(
         tuple(named),
         asked.top,
         asked.window,
-        asked.grid,
-        document.warnings,
+        asked.map_grid,
+        tuple(warnings),
         document.notes,
         document.provenance,
     )
@@ -187,26 +206,32 @@ def window_of_text(
 
     `window(queries, keys)` says which rows and keys of so many.
     """
-    wanted = _wanted(loaded, texts[0], layer)
+    calls = _wanted(loaded, texts[0], layer)
     results: list[AttentionResult] = []
+    seeing: list[torch.Tensor] = []
 
     def take(captured: CapturedCall, _: Sides) -> float:
         rows, columns = window(captured.call.queries, captured.call.keys)
         results.append(checked_window(captured.call, rows, columns, budget))
-        return output_error(results[-1].context, captured.output[:, rows], results[-1].visible)
+        seeing.append(rows_that_see(captured.call, rows))
+        return output_error(results[-1].context, captured.output[:, rows], seeing[-1][..., None])
 
-    document = _Listener(take, wanted, report).run(loaded, texts)
+    document = _Listener(take, set(calls), report).run(loaded, texts)
     all_rows, all_keys = _one_pair_of_axes(document, None)
     rows, columns = window(len(all_rows), len(all_keys))
     queries, keys = part_of_axis(all_rows, rows), part_of_axis(all_keys, columns)
     note = window_note(queries, len(all_rows), keys, len(all_keys))
+    warnings = list(document.warnings)
+    for call, result, rows_seeing in zip(document.calls, results, seeing, strict=True):
+        said = window_warnings(result, rows_seeing, queries, keys)
+        warnings += [f"layer {call.site.name}: {line}" for line in said]
     return Run(
         document.settings_of(document.calls),
         queries,
         keys,
         tuple(results),
         None,
-        document.warnings,
+        tuple(warnings),
         (*document.notes, note),
         document.provenance,
         tuple(call.site for call in document.calls),
@@ -219,7 +244,27 @@ def _rows_axis(sides: Sides, captured: CapturedCall) -> Axis:
 
 
 def _wanted(loaded: LoadedModel, text: Tokens, layer: str) -> dict[CallKey, ModelCall]:
-    return {key_of(call.captured): call for call in sketch_of(loaded, text).find(layer)}
+    """Return which calls are asked for. Raises: OptionError before anything long is begun."""
+    sketch = sketch_of(loaded, text)
+    calls = sketch.find(layer)
+    sketch.check_same_tokens(calls)
+    return {key_of(call.captured): call for call in calls}
+
+
+def _check_room(
+    calls: Mapping[CallKey, ModelCall], text: Tokens, choose: Callable[[Axis], MeasureAsked]
+) -> None:
+    """Raise SizeError if the measures of a layer will not fit, before the text is run."""
+    asked = choose(axis_of_tokens(text))
+    for call in calls.values():
+        long = outline(call.captured, len(text)).call
+        if call.site.part == "" and isinstance(long, AttentionCall):
+            check_room(long, asked)
+
+
+def _bytes_of(measures: Measures) -> int:
+    tensors = (getattr(measures, field.name) for field in fields(measures))
+    return sum(one.nbytes for one in tensors if isinstance(one, torch.Tensor))
 
 
 def _one_pair_of_axes(document: ModelRun, rows: slice | None) -> tuple[Axis, Axis]:

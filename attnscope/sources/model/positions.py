@@ -31,7 +31,8 @@ def positions_of(model: Any, captured: CapturedCall, *, bias: bool) -> str:
     if bias:
         return "alibi bias" if _alibi(model) else "bias"
     if module is not None and any(_RELATIVE.search(name) for name, _ in model.named_modules()):
-        return "relative"
+        # between two texts there is no distance, and such models have no other positions
+        return "relative" if captured.kind == "self" else "none"
     for name, one in model.named_modules():
         if _LEARNED.search(name):
             return "sinusoidal" if "inusoid" in type(one).__name__ else "learned"

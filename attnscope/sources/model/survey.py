@@ -31,6 +31,7 @@ from attnscope.sources.model.sides import (
 )
 from attnscope.sources.model.watch import run_texts
 from attnscope.survey.heads import HeadOptions, HeadSurvey, SurveyText
+from attnscope.survey.tokens import nothing_left
 from attnscope.text.tokens import Tokens
 
 _SKETCH = 8  # tokens that are enough to see which layers there are
@@ -158,6 +159,8 @@ def survey_heads(
         tokens = Draws(loaded, options.seed).probe()
         target = tokens if loaded.kind is Kind.ENCODER_DECODER else None
         survey.run("probe", survey.probe, (tokens, target))
+    if options.no_sink and all(one.scores is None for one in survey.found.values()):
+        raise nothing_left(max(len(one.own) for one in sides))
     document = document_of(loaded, survey.found.values(), sides[0], without, skipped)
     names = {} if chosen is None else {key_of(call.captured): call.site.name for call in chosen}
     return HeadSurvey(

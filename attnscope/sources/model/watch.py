@@ -9,11 +9,12 @@ from attnscope.run import axis_of_tokens
 from attnscope.sources.capture import capture
 from attnscope.sources.capture.assemble import Assembly, Proven, Span, narrowed
 from attnscope.sources.capture.document import TextAxes, model_run, part_of
-from attnscope.sources.capture.output_projection import OutputProjections
+from attnscope.sources.capture.output_projection import OutputProjections, call_key
 from attnscope.sources.model.architecture import Kind
 from attnscope.sources.model.batch import Batch, batch, forward
 from attnscope.sources.model.generate import continued, generate
 from attnscope.sources.model.loaded import LoadedModel
+from attnscope.text.display import visible
 from attnscope.text.tokens import Tokens
 
 # Texts that run together: enough to keep the cores busy, few enough to stay small.
@@ -86,6 +87,8 @@ def _run_batch(loaded: LoadedModel, batched: Batch, generated: int, norms: bool)
         axes, notes = _axes(loaded, batched, text, written[text])
         if generated:
             records = _ended(records, axes)
+        if norms:
+            notes += _without_projection(records, projections)
         runs.append(
             model_run(
                 loaded.name,
@@ -98,6 +101,20 @@ def _run_batch(loaded: LoadedModel, batched: Batch, generated: int, norms: bool)
             )
         )
     return runs
+
+
+def _without_projection(records: Sequence[Proven], projections: OutputProjections) -> list[str]:
+    """Return a note for the calls whose output projection was not found."""
+    names = [
+        record.captured.module_name
+        for record in records
+        if call_key(record.captured) not in projections.found
+    ]
+    if not names:
+        return []
+    which = "any call" if len(names) == len(records) else ", ".join(names[:3])
+    more = f" and {len(names) - 3} more" if 3 < len(names) < len(records) else ""
+    return [f"no output projection was found of {visible(which)}{more}: ‖α·v·W_O‖ is left out"]
 
 
 def _spans(call: CapturedCall, batched: Batch, kind: Kind, *, open_end: bool) -> tuple[Span, Span]:

@@ -37,8 +37,10 @@ __all__ = [
     "quantiles",
 ]
 
-# Weights of all heads from which on compiled code saves more than the second it takes to load.
+# Weights from which on compiled code saves more than the second it takes to load: those of one
+# call, or of all calls of this process together, as of the layers of a model.
 _LONG = 1 << 28
+_seen = [0]
 # Keys whose largest query is looked for at once.
 _KEYS_AT_ONCE = 1024
 _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
@@ -191,7 +193,8 @@ def _compiled_measures(
     """Return how stripes are read where numba can do it, or None."""
     wanted = options.compiled
     if wanted is None:
-        wanted = heads * plan.queries * plan.keys >= _LONG
+        _seen[0] += heads * plan.queries * plan.keys
+        wanted = _seen[0] >= _LONG
     if not wanted or like.dtype != torch.float32 or like.device.type != "cpu":
         return None
     try:

@@ -35,7 +35,7 @@ from attnscope.sources.model.sides import beginning
 way, model, text, tokens, threads = sys.argv[1], *sys.argv[2:4], int(sys.argv[4]), int(sys.argv[5])
 torch.set_num_threads(threads)
 loaded = load_model(find_model(model, offline=True))
-whole = cut(loaded, open(text, encoding="utf-8").read()[: tokens * 6])
+whole = cut(loaded, open(text, encoding="utf-8").read()[: tokens * 5])
 assert len(whole) >= tokens, f"the text has {len(whole)} tokens"
 
 def resident(name):

@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.torch
 from torch import Tensor
 
@@ -17,7 +16,8 @@ from attnscope.attention.call import AttentionCall
 from attnscope.attention.engine import visible as engine_visible
 from attnscope.attention.measured import Measures
 from attnscope.attention.verify import ObservedCall
-from attnscope.errors import AttnscopeError, RunFileError
+from attnscope.document_file import FileKind, damaged, holds, read_document
+from attnscope.errors import RunFileError
 from attnscope.measured_run import MeasuredLayer, MeasuredRun
 from attnscope.measuredfile_checks import (
     Asked,
@@ -33,10 +33,14 @@ from attnscope.run import Axis
 from attnscope.runfile_checks import checked, read_settings
 from attnscope.text.display import visible
 
-VERSION = 1
-_KEY = "attnscope-measures"  # of the one entry in the safetensors metadata
-# Other files of attnscope, by their entry, and what shows them.
-_OTHERS = {"attnscope": "a run file", "attnscope-record": "a record of a program"}
+KIND = FileKind(
+    "attnscope-measures",
+    1,
+    "file of measures",
+    "Save the run again",
+    "is a safetensors file, and holds no measures",
+    "To run its tensors, give it to attnscope run --qkv",
+)
 # A reader of safetensors takes no header above 100 MB.
 _MOST_HEADER = 90_000_000
 
@@ -55,7 +59,7 @@ def dump_measured(run: MeasuredRun, *, keep_qkv: bool = False) -> bytes:
         for i, layer in enumerate(run.layers)
     ]
     header = {
-        "format": VERSION,
+        "format": KIND.version,
         "settings": dataclasses.asdict(run.settings),
         "queries": _axis(run.queries),
         "keys": _axis(run.keys) if run.crossed else None,
@@ -74,16 +78,12 @@ def dump_measured(run: MeasuredRun, *, keep_qkv: bool = False) -> bytes:
             "can hold",
             "Write JSON with --output, or a part of the text",
         )
-    return safetensors.torch.save(tensors, {_KEY: text})
+    return safetensors.torch.save(tensors, {KIND.key: text})
 
 
 def is_measured(path: str | Path) -> bool:
     """Return whether a file says that it holds measures, whatever else may be wrong with it."""
-    try:
-        with safetensors.safe_open(Path(path), framework="pt") as file:
-            return _KEY in (file.metadata() or {})
-    except (safetensors.SafetensorError, OSError, ValueError):
-        return False
+    return holds(path, KIND)
 
 
 def load_measured(path: str | Path) -> MeasuredRun:
@@ -92,19 +92,9 @@ def load_measured(path: str | Path) -> MeasuredRun:
     Raises: RunFileError naming the file, if it is damaged, foreign or from a newer version.
     """
     path = Path(path)
-    name = visible(str(path))
-    header, tensors = _read(path, name)
-    try:
+    header, tensors = read_document(path, KIND)
+    with damaged(path, KIND):
         return _run(header, tensors)
-    except (
-        KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError,
-        RecursionError, AttnscopeError,
-    ) as error:  # fmt: skip
-        reason = visible(" ".join(str(error).split()))
-        raise RunFileError(
-            f"file of measures {name} is damaged: {type(error).__name__} {reason}",
-            "Save the run again",
-        ) from None
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
@@ -154,50 +144,6 @@ def _call(
 def _own(tensor: Tensor) -> Tensor:
     # a copy of its own for each: safetensors refuses tensors that share memory
     return tensor.detach().cpu().contiguous().clone()
-
-
-def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if _KEY not in metadata:
-                kind = next((_OTHERS[key] for key in _OTHERS if key in metadata), None)
-                raise RunFileError(
-                    f"{name} is {kind or 'a safetensors file'}, and holds no measures",
-                    "To run its tensors, give it to attnscope run --qkv"
-                    if kind is None
-                    else "Show it with attnscope show",
-                )
-            header = _header(metadata[_KEY], name)
-            # cloned: kernels round in another way where numbers are not aligned as torch does it
-            return header, {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise RunFileError(f"there is no file {name}", "Check the path") from None
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        reason = visible(" ".join(str(error).split()))
-        raise RunFileError(
-            f"{name} is not a readable file of measures: {reason}", "Save the run again with --save"
-        ) from None
-
-
-def _header(text: str, name: str) -> dict[str, Any]:
-    try:
-        header = json.loads(text, parse_constant=_no_constant)
-        version = header["format"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        version = None
-    if type(version) is not int or version < 1:
-        raise RunFileError(f"file of measures {name} has a damaged header", "Save the run again")
-    if version > VERSION:
-        raise RunFileError(
-            f"file of measures {name} has format {version}; this attnscope reads up to {VERSION}",
-            "Install a newer attnscope",
-        )
-    return dict(header)
-
-
-def _no_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is not strict JSON")
 
 
 def _run(header: dict[str, Any], tensors: dict[str, Tensor]) -> MeasuredRun:

@@ -10,9 +10,7 @@ import json
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
-import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -21,15 +19,22 @@ from attnscope.attention.call import AttentionCall
 from attnscope.attention.engine import visible as engine_visible
 from attnscope.attention.masks import EVERYTHING
 from attnscope.attention.verify import ObservedCall
-from attnscope.errors import AttnscopeError, RunFileError
+from attnscope.document_file import FileKind, damaged, holds, read_document
+from attnscope.errors import RunFileError
 from attnscope.model_run import ModelCall, ModelRun
 from attnscope.recordfile_checks import AxisHeader, CallHeader, RunHeader, read_run, rule_called
 from attnscope.run import Axis
 from attnscope.runfile_checks import checked
 from attnscope.text.display import visible
 
-VERSION = 1
-_KEY = "attnscope-record"  # of the one entry in the safetensors metadata; a run file has another
+KIND = FileKind(
+    "attnscope-record",
+    1,
+    "record file",
+    "Record it again",
+    "is a safetensors file, but no record that attnscope wrote",
+    "Make one with attnscope record",
+)
 # A reader of safetensors takes no header above 100 MB.
 _MOST_HEADER = 90_000_000
 
@@ -44,7 +49,7 @@ def dump_record(runs: Sequence[ModelRun]) -> bytes:
         raise RunFileError("there is no attention call to save")
     writer = _Writer()
     header = {
-        "format": VERSION,
+        "format": KIND.version,
         "runs": [dataclasses.asdict(writer.run(i, run)) for i, run in enumerate(runs)],
         "axes": [dataclasses.asdict(axis) for axis in writer.axes],
     }
@@ -54,7 +59,7 @@ def dump_record(runs: Sequence[ModelRun]) -> bytes:
             f"{sum(len(run.calls) for run in runs)} attention calls are more than a file can list",
             "Keep fewer of them",
         )
-    return safetensors.torch.save(writer.tensors, {_KEY: text})
+    return safetensors.torch.save(writer.tensors, {KIND.key: text})
 
 
 def save_record(runs: Sequence[ModelRun], path: str | Path) -> None:
@@ -73,11 +78,7 @@ def save_record(runs: Sequence[ModelRun], path: str | Path) -> None:
 
 def is_record(path: str | Path) -> bool:
     """Return whether a file says that it is a record file, whatever else may be wrong with it."""
-    try:
-        with safetensors.safe_open(Path(path), framework="pt") as file:
-            return _KEY in (file.metadata() or {})
-    except (safetensors.SafetensorError, OSError, ValueError):
-        return False
+    return holds(path, KIND)
 
 
 def load_record(path: str | Path) -> list[ModelRun]:
@@ -87,22 +88,13 @@ def load_record(path: str | Path) -> list[ModelRun]:
     Raises: RunFileError naming the file, if it is damaged, foreign or from a newer version.
     """
     path = Path(path)
-    name = visible(str(path))
-    header, tensors = _read(path, name)
-    try:
+    header, tensors = read_document(path, KIND)
+    with damaged(path, KIND):
         axes = [one.axis() for one in checked(tuple[AxisHeader, ...], header["axes"], "axes")]
         runs = checked(tuple[RunHeader, ...], header["runs"], "runs")
         if not runs:
             raise ValueError("it holds no runs")
         return [read_run(i, run, axes, tensors) for i, run in enumerate(runs)]
-    except (
-        KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError,
-        RecursionError, AttnscopeError,
-    ) as error:  # fmt: skip
-        reason = visible(" ".join(str(error).split()))
-        raise RunFileError(
-            f"record file {name} is damaged: {type(error).__name__} {reason}", "Record it again"
-        ) from None
 
 
 class _Writer:
@@ -227,44 +219,3 @@ def _narrowed(bias: Tensor | None) -> Tensor | None:
         if bias is not None and bias.shape[axis] > 1 and bias.stride(axis) == 0:
             bias = bias.narrow(axis, 0, 1)
     return bias
-
-
-def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if _KEY not in metadata:
-                raise RunFileError(
-                    f"{name} is a safetensors file, but no record that attnscope wrote",
-                    "Make one with attnscope record",
-                )
-            header = _header(metadata[_KEY], name)
-            # cloned: kernels round in another way where numbers are not aligned as torch does it
-            return header, {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise RunFileError(f"there is no record file {name}", "Check the path") from None
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        reason = visible(" ".join(str(error).split()))
-        raise RunFileError(
-            f"{name} is not a readable record file: {reason}", "Record it again"
-        ) from None
-
-
-def _header(text: str, name: str) -> dict[str, Any]:
-    try:
-        header = json.loads(text, parse_constant=_no_constant)
-        version = header["format"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        version = None
-    if type(version) is not int or version < 1:
-        raise RunFileError(f"record file {name} has a damaged header", "Record it again")
-    if version > VERSION:
-        raise RunFileError(
-            f"record file {name} has format {version}; this attnscope reads up to {VERSION}",
-            "Install a newer attnscope",
-        )
-    return dict(header)
-
-
-def _no_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is not strict JSON")

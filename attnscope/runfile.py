@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -20,7 +19,8 @@ from attnscope.attention.engine import visible as engine_visible
 from attnscope.attention.masks import CAUSAL, EVERYTHING, Mask, from_tensor
 from attnscope.attention.projections import Projections
 from attnscope.attention.result import AttentionResult
-from attnscope.errors import AttnscopeError, RunFileError
+from attnscope.document_file import FileKind, damaged, read_document
+from attnscope.errors import RunFileError
 from attnscope.run import Axis, Inputs, Run
 from attnscope.runfile_checks import (
     check_inputs,
@@ -33,8 +33,14 @@ from attnscope.runfile_checks import (
 from attnscope.text.display import visible
 from attnscope.text.tokens import Tokens
 
-VERSION = 1
-_KEY = "attnscope"  # of the one entry in the safetensors metadata
+KIND = FileKind(
+    "attnscope",
+    1,
+    "run file",
+    "Save the run again",
+    "is a safetensors file, but no run that attnscope saved",
+    "To run its tensors, give it to attnscope run --qkv",
+)
 _STEPS = ("scores", "scaled", "weights", "context", "logsumexp")
 _MASK_STEPS = ("unmasked", "masked", "row_sums")
 _MEASURES = ("entropy", "strongest_weights", "strongest_keys")
@@ -50,7 +56,7 @@ def dump_run(run: Run) -> bytes:
     for i, result in enumerate(run.layers):
         tensors |= _layer_tensors(f"layer.{i}", result)
     header = {
-        "format": VERSION,
+        "format": KIND.version,
         "settings": dataclasses.asdict(run.settings),
         "queries": _axis_header(run.queries),
         "keys": _axis_header(run.keys) if run.crossed else None,
@@ -61,7 +67,7 @@ def dump_run(run: Run) -> bytes:
         "provenance": run.provenance,
     }
     text = json.dumps(header, ensure_ascii=False, allow_nan=False)
-    return safetensors.torch.save(tensors, {_KEY: text})
+    return safetensors.torch.save(tensors, {KIND.key: text})
 
 
 def save_run(run: Run, path: str | Path) -> None:
@@ -81,18 +87,9 @@ def load_run(path: str | Path) -> Run:
     Raises: RunFileError naming the file, if it is damaged, foreign or from a newer version.
     """
     path = Path(path)
-    name = visible(str(path))
-    header, tensors = _read(path, name)
-    try:
+    header, tensors = read_document(path, KIND)
+    with damaged(path, KIND):
         return _run(header, tensors)
-    except (
-        KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError,
-        AttnscopeError,
-    ) as error:  # fmt: skip
-        reason = visible(" ".join(str(error).split()))
-        raise RunFileError(
-            f"run file {name} is damaged: {type(error).__name__} {reason}", "Save the run again"
-        ) from None
 
 
 def _named(prefix: str, owner: object, names: tuple[str, ...]) -> dict[str, Tensor]:
@@ -131,46 +128,6 @@ def _layer_header(result: AttentionResult) -> dict[str, Any]:
 def _axis_header(axis: Axis) -> dict[str, Any]:
     tokens = None if axis.tokens is None else dataclasses.asdict(axis.tokens)
     return {"labels": axis.labels, "tokens": tokens, "first": axis.first}
-
-
-def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if _KEY not in metadata:
-                raise RunFileError(
-                    f"{name} is a safetensors file, but no run that attnscope saved",
-                    "To run its tensors, give it to attnscope run --qkv",
-                )
-            header = _header(metadata[_KEY], name)
-            return header, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise RunFileError(f"there is no run file {name}", "Check the path") from None
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        reason = visible(" ".join(str(error).split()))
-        raise RunFileError(
-            f"{name} is not a readable run file: {reason}", "Save the run again with --save"
-        ) from None
-
-
-def _header(text: str, name: str) -> dict[str, Any]:
-    try:
-        header = json.loads(text, parse_constant=_no_constant)
-        version = header["format"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        version = None
-    if type(version) is not int or version < 1:
-        raise RunFileError(f"run file {name} has a damaged header", "Save the run again")
-    if version > VERSION:
-        raise RunFileError(
-            f"run file {name} has format {version}; this attnscope reads up to {VERSION}",
-            "Install a newer attnscope",
-        )
-    return dict(header)
-
-
-def _no_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is not strict JSON")
 
 
 def _run(header: dict[str, Any], tensors: dict[str, Tensor]) -> Run:

@@ -20,10 +20,12 @@ BELOW = {
     "model_run": {"run", "attention", "text", "errors"},
     "measured_run": {"run", "attention", "text", "errors"},
     "survey": {"run", "text", "errors"},
+    "document_file": {"text", "errors"},
     "runfile_checks": {"run", "attention", "text", "errors"},
-    "runfile": {"runfile_checks", "run", "attention", "text", "errors"},
+    "runfile": {"document_file", "runfile_checks", "run", "attention", "text", "errors"},
     "recordfile_checks": {"model_run", "runfile_checks", "run", "attention", "text", "errors"},
     "recordfile": {
+        "document_file",
         "recordfile_checks",
         "model_run",
         "runfile_checks",
@@ -42,6 +44,7 @@ BELOW = {
         "errors",
     },
     "measuredfile": {
+        "document_file",
         "measuredfile_checks",
         "recordfile_checks",
         "measured_run",
@@ -100,6 +103,7 @@ BELOW = {
     "__main__": {"cli"},
 }
 TORCH_ROOMS = {
+    "document_file",
     "attention",
     "sources",
     "modules",

@@ -303,8 +303,8 @@ def test_forged_texts_reach_no_terminal(tmp_path):
 
 def test_the_kinds_of_files_are_told_apart(tmp_path):
     kinds = {
-        "run": (dump_run(handmade.run()), "is a run file, and holds no measures.*attnscope show"),
-        "record": (A_RECORD, "is a record of a program, and holds no measures"),
+        "run": (dump_run(handmade.run()), "is a run file, and no file of measures.*attnscope show"),
+        "record": (A_RECORD, "is a record of a program, and no file of measures"),
         "tensors": (
             safetensors.torch.save({"x": torch.zeros(1)}), "is a safetensors file.*run --qkv"
         ),

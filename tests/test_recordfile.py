@@ -359,9 +359,9 @@ def test_run_files_and_record_files_are_told_apart(tmp_path):
         True,
         False,
     )
-    with pytest.raises(RunFileError, match="no record that attnscope wrote"):
+    with pytest.raises(RunFileError, match="is a run file, and no record file"):
         load_record(path)
-    with pytest.raises(RunFileError, match="no run that attnscope saved"):
+    with pytest.raises(RunFileError, match="is a record of a program, and no run file"):
         load_run(record)
     with pytest.raises(RunFileError, match="there is no record file"):
         load_record(tmp_path / "none")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from attnscope.attention.call import AttentionCall as AttentionCall
     from attnscope.attention.result import AttentionResult as AttentionResult
     from attnscope.attention.result import attend as attend
-    from attnscope.attention.tiles import measure as measure
+    from attnscope.attention.stripes import measure as measure
     from attnscope.errors import AttnscopeError as AttnscopeError
     from attnscope.library import run_model as run_model
     from attnscope.library import run_qkv as run_qkv
@@ -48,7 +48,7 @@ _HOMES = {
     "capture": "attnscope.sources.capture",
     "load_record": "attnscope.recordfile",
     "load_run": "attnscope.runfile",
-    "measure": "attnscope.attention.tiles",
+    "measure": "attnscope.attention.stripes",
     "run_model": "attnscope.library",
     "run_qkv": "attnscope.library",
     "run_sentence": "attnscope.library",

@@ -11,8 +11,8 @@ and warm (counted by Linux).
 - capture: attnscope.capture(model), every call kept;
 - proven: each call computed again by attnscope's own equation, rows at a time, and compared with
   the model's output, then dropped;
-- measured: every measure of every row, key and head, tile by tile, proven, then dropped; also with
-  the ten strongest keys of every row;
+- measured: every measure of every row, key and head, without the matrix, proven, then dropped;
+  also with the ten strongest keys of every row;
 - eager: the same weights with attn_implementation="eager" and output_attentions=True;
 - TransformerLens: run_with_cache of the same model, its attention patterns alone or everything.
 """
@@ -44,7 +44,7 @@ MEASURED = """
 import attnscope
 from attnscope.attention.head_scores import prove
 from attnscope.attention.measured import MeasureOptions
-from attnscope.attention.tiles import measure
+from attnscope.attention.stripes import measure
 model = llama()
 OPTIONS = MeasureOptions(top={top}, grid=None, keep_context=True)
 def way(x):

@@ -52,7 +52,7 @@ def measured(top, compiled=False):
     from attnscope.attention.call import AttentionCall
     from attnscope.attention.masks import CAUSAL
     from attnscope.attention.measured import MeasureOptions
-    from attnscope.attention.tiles import measure
+    from attnscope.attention.stripes import measure
     call = AttentionCall(query, key, value, mask=CAUSAL)
     return measure(call, MeasureOptions(top=top, keep_context=True, compiled=compiled))
 def dense():

@@ -25,7 +25,7 @@ import attnscope
 from attnscope.attention.device import free_bytes
 from attnscope.attention.head_scores import prove
 from attnscope.attention.measured import MeasureOptions
-from attnscope.attention.tiles import measure
+from attnscope.attention.stripes import measure
 from attnscope.sources.model.batch import batch, forward
 from attnscope.sources.model.cut import cut
 from attnscope.sources.model.loaded import load_model

@@ -1,73 +1,29 @@
-"""The work on one tile compiled into a single pass, where numba is installed: the extra `fast`.
+"""The work on the rows of a stripe, compiled, where numba is installed: the extra `fast`.
 
-torch reads a tile once per measure. Here each row of it is read once, while it is in the nearest
-cache. What is gathered is the same: see `StripeMeasures`. Importing this module needs numba.
+torch reads all rows once per step and measure. Here a row is done while it is in the nearest cache.
+What is gathered is the same: see `StripeMeasures`. Importing this module needs numba.
 """
 
 from typing import Any
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core.errors import NumbaError
-from numba.extending import intrinsic
 
-# Sums may be taken in another order, as vectors need it; a NaN stays one.
-_LOOSE = {"reassoc", "contract", "nsz"}
-# 2 to a power from 0 to 1 is 1 + x · (the first + x · (the second + …)), to 2e-9 before rounding.
-_POWERS = (
-    0.6931470632553101,
-    0.2402293086051941,
-    0.055485282093286514,
-    0.009675451554358006,
-    0.0012467845808714628,
-    0.00021612914861179888,
-)
-_A, _B, _C, _D, _E, _F = (np.float32(number) for number in _POWERS)
-_ONE = np.float32(1.0)
-# The powers of 2 between which a float32 is neither 0 nor infinite: these two give 0 and infinity.
-_LEAST, _MOST = np.float32(-127.0), np.float32(128.0)
+from attnscope.attention.compiled_softmax import compiled, softmax_row
 
 
-@intrinsic  # type: ignore[untyped-decorator,unused-ignore]
-def _as_float(_context: Any, _number: Any) -> Any:
-    """Return the float32 whose bits an int32 has."""
-
-    def generated(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), generated
-
-
-def _compiled(function: Any) -> Any:
-    """Return a function that numba compiles at its first call and keeps on disk if it can."""
-    try:
-        return numba.njit(function, nogil=True, cache=True, fastmath=_LOOSE)
-    except (RuntimeError, NumbaError):  # no folder that can be written to
-        return numba.njit(function, nogil=True, fastmath=_LOOSE)
-
-
-def _row(logs: Any, weights: Any, near: Any, sums: Any) -> None:
-    """Turn the logarithms of a row into weights, and return its entropy, distance and weight.
+def _row(weights: Any, share: Any, near: Any, sums: Any) -> None:
+    """Turn exponentials into weights, and write their distance and sum.
 
     `near`: the key of the first column less the query of the row.
     """
-    entropy = distance = total = np.float32(0.0)
-    for j in range(len(logs)):
-        log = logs[j]
-        power = min(max(log, _LEAST), _MOST)
-        whole = np.floor(power)
-        x = power - whole
-        weight = _ONE + x * (_A + x * (_B + x * (_C + x * (_D + x * (_E + x * _F)))))
-        weight *= _as_float(np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)))  # type: ignore[call-arg,unused-ignore]
+    distance = total = np.float32(0.0)
+    for j in range(len(weights)):
+        weight = weights[j] * share
         weights[j] = weight
         total += weight
-        entropy -= weight * log
         distance += weight * abs(np.float32(np.int32(j) + near))
-    sums[0] += entropy
-    sums[1] += distance
-    sums[2] += total
+    sums[1] = distance
+    sums[2] = total
 
 
 def _by_key(
@@ -102,9 +58,9 @@ def _by_group(bits: Any, maxima: Any, group: int) -> None:
         maxima[number] = most
 
 
-def _first_largest(bits: Any, maxima: Any, group: int, least: Any) -> tuple[Any, int]:
-    """Return the largest number of a row if it is above `least`, and the first column of it."""
-    most, column = least, -1
+def _first_largest(bits: Any, maxima: Any, group: int) -> tuple[Any, int]:
+    """Return the largest number of a row, and the first column of it, or −1 if it is 0."""
+    most, column = np.int32(0), -1
     for number in range(len(maxima)):
         if maxima[number] > most:
             most, column = maxima[number], number * group
@@ -115,14 +71,17 @@ def _first_largest(bits: Any, maxima: Any, group: int, least: Any) -> tuple[Any,
 
 
 _row, _by_key, _by_distance, _by_group, _first_largest = map(
-    _compiled, (_row, _by_key, _by_distance, _by_group, _first_largest)
+    compiled, (_row, _by_key, _by_distance, _by_group, _first_largest)
 )
 
 
-def _tile(
-    logs: Any,
+def _rows(
+    logits: Any,
+    logit_bits: Any,
+    sinks: Any,
     memory: Any,
     bits: Any,
+    softmax: Any,
     by_row: Any,
     largest: Any,
     received: Any,
@@ -130,29 +89,32 @@ def _tile(
     highest_row: Any,
     maxima: Any,
     profile: Any,
-    tile: Any,
+    places: Any,
     sizes: Any,
 ) -> None:
-    """Read one tile, row by row.
+    """Read the logits of a stripe, row by row.
 
-    Shapes: logs (heads · rows, keys), the weights' logarithms to base 2; memory, a WeightBuffer's,
-    which the weights are written into; bits, the same as int32; by_row (3, heads · rows): entropy
-    in bits, distance and weight; largest (heads · rows, 2): bits of the largest weight, and its
-    key; received, highest, highest_row (heads, cells, keys of the stripe); maxima (heads · rows,
-    groups), as bits; profile (heads, rows − 1 + keys of the stripe).
+    Shapes: logits (heads · rows, keys), to base 2, hidden ones below `hidden`; logit_bits, the same
+    as int32; sinks (heads ·
+    rows,); memory, a WeightBuffer's, which the weights are written into; bits, the same as int32;
+    softmax (3, heads · rows): largest logit of the keys, base and sum of exponentials; by_row (3,
+    heads · rows): entropy in bits, distance and weight; largest (heads · rows, 2): bits of the
+    largest weight, and its key; received, highest, highest_row (heads, cells, keys of the stripe);
+    maxima (heads · rows, groups), as bits; profile (heads, rows − 1 + keys of the stripe).
     """
-    left, count, left_of_keys, left_of_profile, near, first_key, first_row = tile
+    count, left_of_keys, near, first_key, first_row, hidden = places
     lead, pitch, rows, cell, group = sizes
-    line = np.empty(3, np.float32)
     keys = slice(left_of_keys, left_of_keys + count)
-    for flat in range(len(logs)):
+    for flat in range(len(logits)):
         head, row = flat // rows, flat % rows
-        start = lead + flat * pitch + left
+        start = lead + flat * pitch
         weights = memory[start : start + count]
-        line[:] = 0.0
-        _row(logs[flat, :count], weights, np.int32(near - row), line)
-        for number in range(3):
-            by_row[number, flat] += line[number]
+        row_logits, row_bits = logits[flat, :count], logit_bits[flat, :count]
+        sums = by_row[:, flat]
+        share = softmax_row(
+            row_logits, row_bits, weights, sinks[flat], softmax[:, flat], sums, hidden
+        )
+        _row(weights, share, np.int32(near - row), sums)
         _by_key(
             weights,
             received[head, row // cell][keys],
@@ -161,15 +123,12 @@ def _tile(
             np.int32(first_row + row),
             row % cell == 0,
         )
-        shift = left_of_profile + rows - 1 - row
+        shift = rows - 1 - row
         _by_distance(weights, profile[head, shift : shift + count])
-        groups = maxima[flat, left // group : -(-(left + count) // group)]
-        some = bits[start : start + len(groups) * group]
-        _by_group(some, groups, group)
-        most, column = _first_largest(some, groups, group, largest[flat, 0])
-        if column >= 0:
-            largest[flat, 0] = most
-            largest[flat, 1] = first_key + column
+        some = bits[start : start + maxima.shape[1] * group]
+        _by_group(some, maxima[flat], group)
+        largest[flat, 0], column = _first_largest(some, maxima[flat], group)
+        largest[flat, 1] = first_key + column if column >= 0 else -1
 
 
 def _join(
@@ -224,21 +183,21 @@ def _insert(numbers: Any, names: Any, number: Any, name: Any) -> None:
     numbers[place], names[place] = number, name
 
 
-_insert = _compiled(_insert)
+_insert = compiled(_insert)
 
 
 def _strongest(bits: Any, maxima: Any, strongest: Any, keys: Any, begin: int, sizes: Any) -> None:
-    """Join the strongest keys of a chunk to those of the chunks before, largest first.
+    """Find the strongest keys of each row, largest first.
 
     Only the groups with the largest maxima are looked into. Shapes: strongest, as bits, and keys
-    (rows, top).
+    (rows, top), 0 and −1.
     """
     lead, pitch, group = sizes
     count = strongest.shape[1]
     best, best_group = np.empty(count, np.int32), np.empty(count, np.int64)
     for row in range(len(maxima)):
         mine, my_keys = strongest[row], keys[row]
-        best[:] = mine[count - 1]  # a group with no more than this has nothing to give
+        best[:] = 0  # a group with no more than this has nothing to give
         best_group[:] = -1
         for number in range(maxima.shape[1]):
             if maxima[row, number] > best[count - 1]:
@@ -253,6 +212,6 @@ def _strongest(bits: Any, maxima: Any, strongest: Any, keys: Any, begin: int, si
                     _insert(mine, my_keys, some[j], begin + left + j)
 
 
-gather_tile = _compiled(_tile)
-join_keys = _compiled(_join)
-keep_strongest = _compiled(_strongest)
+gather_rows = compiled(_rows)
+join_keys = compiled(_join)
+keep_strongest = compiled(_strongest)

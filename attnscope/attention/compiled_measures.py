@@ -1,102 +1,86 @@
 """The measures of one stripe of a plain float32 call, read by compiled code."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnscope.attention.compiled import gather_tile, join_keys, keep_strongest
+from attnscope.attention.call_stripe import HIDDEN_BELOW, CallStripe
+from attnscope.attention.compiled import gather_rows, join_keys, keep_strongest
 from attnscope.attention.key_sums import KeySums
 from attnscope.attention.stripe_measures import AMONG, DISTANCE, ENTROPY, StripeMeasures
-from attnscope.attention.tile_plan import Plan
-from attnscope.attention.tile_weights import CallStripe
-from attnscope.attention.weight_buffer import WeightBuffer
+from attnscope.attention.stripe_plan import Plan
+from attnscope.attention.weight_buffer import WeightBuffer, whole_vectors
 
 
 class CompiledMeasures(StripeMeasures):
-    """StripeMeasures, each tile in one pass, which also names the query of each key's largest."""
+    """StripeMeasures, row by row, which also name the query of each key's largest weight."""
 
     def __init__(self, plan: Plan, stripe: CallStripe, span: tuple[int, int], like: Tensor) -> None:
         super().__init__(plan, stripe, span, like)
-        self._logarithms = stripe.logarithms
-        heads, rows = self.shape
-        self._by_row = like.new_zeros(3, heads * rows, dtype=torch.float64)
+        self._call_stripe = stripe
         # of each row, the bits of the largest weight and its key
-        self._largest = torch.zeros(heads * rows, 2, dtype=torch.int64)
-        self._largest[:, 1] = -1
+        self._largest = torch.empty(self.shape[0] * self.shape[1], 2, dtype=torch.int64)
         self._highest_row = torch.empty_like(self.highest, dtype=torch.int32)
 
-    def gather_chunk(self, chunk: slice, buffer: WeightBuffer, step: Callable[[], None]) -> Tensor:
+    def read(self, buffer: WeightBuffer, maxima: Tensor) -> None:
         """See StripeMeasures."""
-        heads, rows = self.shape
-        count = chunk.stop - chunk.start
-        buffer.lay_out(heads, rows, count, self.plan.chunk)
-        maxima = self.profile.new_empty(heads * rows, -(-count // buffer.group))
-        cell = min(self.plan.cell_rows, rows)
-        by_keys = (self.received.numpy(), self.highest.numpy(), self._highest_row.numpy())
-        first_row = self.stripe.rows.start
-        for left in range(0, count, self.plan.tile):
-            step()
-            right = min(left + self.plan.tile, count)
-            first = chunk.start + left
-            logs = self._logarithms(slice(first, chunk.start + right), right - left)
-            gather_tile(
-                logs.numpy(),
-                buffer.memory.numpy(),
-                _bits(buffer.memory),
-                self._by_row.numpy(),
-                self._largest.numpy(),
-                *by_keys,
-                _bits(maxima),
-                self.profile.numpy(),
-                (
-                    left,
-                    right - left,
-                    first - self.start,
-                    first - self.first_key,
-                    first - (first_row + self.plan.query_offset),
-                    first,
-                    first_row,
-                ),
-                (buffer.lead, buffer.pitch, rows, cell, buffer.group),
-            )
-            self.add_special(buffer, slice(left, right), chunk.start)
-        if chunk.start == 0:
-            self.first = buffer.weights[..., 0].clone()
-        self.add_local(buffer, chunk)
-        return maxima
+        stripe, keys, rows = self._call_stripe, slice(self.first_key, self.end), self.shape[1]
+        count, first_row = self.end - self.first_key, stripe.rows.start
+        logits = stripe.logits(keys, whole_vectors(count))
+        softmax, by_row = logits.new_zeros(2, 3, len(logits))
+        gather_rows(
+            logits.numpy(),
+            _bits(logits),
+            stripe.sinks()[:, 0].numpy(),
+            buffer.memory.numpy(),
+            _bits(buffer.memory),
+            softmax.numpy(),
+            by_row.numpy(),
+            self._largest.numpy(),
+            self.received.numpy(),
+            self.highest.numpy(),
+            self._highest_row.numpy(),
+            _bits(maxima),
+            self.profile.numpy(),
+            (
+                count,
+                self.first_key - self.start,
+                self.first_key - (first_row + self.plan.query_offset),
+                self.first_key,
+                first_row,
+                HIDDEN_BELOW,
+            ),
+            (buffer.lead, buffer.pitch, rows, min(self.plan.cell_rows, rows), buffer.group),
+        )
+        largest, base, total = softmax[..., None]
+        stripe.base(largest)
+        stripe.settle(base, total)
+        stripe.take(buffer.flat(0, count), keys)
+        for name, numbers in zip((ENTROPY, DISTANCE, AMONG), by_row, strict=True):
+            self.flat_sums[name] = numbers
+        self.flat_sums[ENTROPY] *= math.log(2.0)  # bits
 
-    def note_largest(self, buffer: WeightBuffer, maxima: Tensor, start: int) -> None:
-        """The largest are known."""
-
-    def choose_largest(self) -> None:
+    def find_largest(self, buffer: WeightBuffer, maxima: Tensor) -> None:  # noqa: ARG002
         """See StripeMeasures."""
         bits, keys = self._largest.unbind(1)
         self.largest = bits.to(torch.int32).view(torch.float32).view(self.shape)
         self.largest_key = keys.view(self.shape)
 
-    def finish_sums(self) -> None:
+    def find_strongest(self, buffer: WeightBuffer, maxima: Tensor) -> None:
         """See StripeMeasures."""
-        for name, numbers in zip((ENTROPY, DISTANCE, AMONG), self._by_row, strict=True):
-            self.flat_sums[name] = numbers
-        self.flat_sums[ENTROPY] *= math.log(2.0)  # bits
-
-    def find_strongest(self, buffer: WeightBuffer, maxima: Tensor, start: int) -> None:
-        """See StripeMeasures."""
-        if self.strongest_of_row is None:
-            new = maxima.new_zeros(len(maxima), self.plan.top)
-            self.strongest_of_row = new, torch.full_like(new, -1, dtype=torch.int64)
-        weights, keys = self.strongest_of_row
+        weights = maxima.new_zeros(len(maxima), self.plan.top)
+        keys = torch.full_like(weights, -1, dtype=torch.int64)
         keep_strongest(
             _bits(buffer.memory),
             _bits(maxima),
             _bits(weights),
             keys.numpy(),
-            start,
+            self.first_key,
             (buffer.lead, buffer.pitch, buffer.group),
         )
+        self.strongest_of_row = weights, keys
 
     def add_keys(self, sums: KeySums, heads: slice, number: int) -> None:  # noqa: ARG002
         """See StripeMeasures."""

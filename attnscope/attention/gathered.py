@@ -134,7 +134,7 @@ def _mask_of(call: Call) -> tuple[Mask, int]:
 def with_rule(call: Call) -> Call:
     """Return the same call with its mask as a rule, if it came as a tensor that is one.
 
-    A rule tells how far it reaches, so that most tiles need not be asked for.
+    A rule tells how far it reaches, so that most blocks need not be asked for.
     Memory: queries × keys truth values, where there is such a tensor already.
     """
     if isinstance(call, ObservedCall) or call.mask.reach.filled:

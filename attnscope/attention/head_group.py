@@ -10,8 +10,8 @@ from attnscope.attention import engine
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.masks import Reach
 
-# Above this, a product of query and key might overflow float32, and sums of tiles are done with
-# more care. Ordinary scores are below 1e3.
+# Above this, a product of query and key might overflow float32, and the equation is followed step
+# by step. Ordinary scores are below 1e3.
 _LARGE = 1e25
 
 
@@ -34,7 +34,7 @@ class HeadGroup:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of all numbers: half types are widened to float32, tile by tile."""
+        """The dtype of all numbers: half types are widened to float32, some rows at once."""
         return wide_dtype(self.call.query.dtype)
 
     def query(self, rows: slice) -> Tensor:
@@ -71,8 +71,8 @@ class HeadGroup:
     def logits(self, rows: slice, keys: slice | Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the logits of rows by keys, −inf where hidden, and what is seen."""
         key = self.key(keys)
-        tile = AttentionCall(self.query(rows), key, key, scale=1.0)
-        scaled = engine.scale_scores(self.call, engine.scores(tile), rows, keys)  # type: ignore[arg-type]
+        part = AttentionCall(self.query(rows), key, key, scale=1.0)
+        scaled = engine.scale_scores(self.call, engine.scores(part), rows, keys)  # type: ignore[arg-type]
         seen = self.seen(rows, keys)
         return (scaled if seen is None else engine.hide(scaled, seen)), seen
 
@@ -82,10 +82,11 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def head_groups(call: AttentionCall) -> list[HeadGroup]:
-    """Return the groups of a call, one per key head."""
+def head_groups(call: AttentionCall, *, plain: bool | None = None) -> list[HeadGroup]:
+    """Return the groups of a call, one per key head. `plain`: see head_group."""
     size = call.heads // call.key_heads
-    return [head_group(call, slice(first, first + size)) for first in range(0, call.heads, size)]
+    starts = range(0, call.heads, size)
+    return [head_group(call, slice(first, first + size), plain=plain) for first in starts]
 
 
 def head_group(call: AttentionCall, heads: slice, *, plain: bool | None = None) -> HeadGroup:

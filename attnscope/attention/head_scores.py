@@ -5,17 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnscope.attention.call import AttentionCall
 from attnscope.attention.gathered import Call, seen_pairs, without_first
 from attnscope.attention.measured import MeasureOptions, Measures
-from attnscope.attention.row_choice import captured_rows
-from attnscope.attention.tiles import measure
+from attnscope.attention.stripes import measure
 from attnscope.attention.token_matches import Matches, token_matches
-from attnscope.attention.verify import CapturedCall, verify
-from attnscope.attention.workers import single_thread
+from attnscope.attention.verify import CapturedCall, output_error
 
-# Rows at either end of a call that are proven by the equation, whatever gave the context.
-_BY_EQUATION = 32
 # In the order in which they are shown.
 MEASURES = (
     "first", "special", "previous", "next", "same", "induction", "local", "distance", "entropy",
@@ -98,23 +93,11 @@ def score_and_prove(
 def prove(captured: CapturedCall, found: Measures) -> float:
     """Return max |context − output| / max |output|, over the rows that may see a key.
 
-    `found` are the measures of the call, its context kept. Where torch's fused kernel gave that
-    context, and the model used the same kernel, equal records give equal numbers: so the first and
-    the last rows are computed by the equation too, and the larger error is returned.
+    `found` are the measures of the call, its context kept: that of the very weights that were
+    measured, by the equation. A NaN stays.
     """
     assert found.context is not None
-    output = captured.output.to(found.context.dtype)
-    blind = found.blind[..., None]
-    gap = (found.context - output).abs().masked_fill(blind, 0.0).max()
-    size = output.abs().masked_fill(blind, 0.0).max()
-    errors = [float(gap) if float(size) == 0.0 else float(gap / size)]
-    if isinstance(captured.call, AttentionCall):
-        total = captured.call.queries
-        ends = (slice(0, _BY_EQUATION), slice(max(0, total - _BY_EQUATION), total))
-        with single_thread():
-            errors += [verify(captured_rows(captured, rows)) for rows in ends]
-    # a NaN must stay, and max() drops it where it comes second
-    return next((error for error in errors if error != error), max(errors))
+    return output_error(found.context, captured.output, ~found.blind[..., None])
 
 
 def _scored(

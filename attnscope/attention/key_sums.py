@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnscope.attention.tile_plan import Plan
+from attnscope.attention.stripe_plan import Plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)

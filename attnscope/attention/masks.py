@@ -22,7 +22,7 @@ HIDDEN_AT_MOST = torch.finfo(torch.float16).min
 class Reach:
     """How far a mask reaches: no key is seen outside query + first … query + last.
 
-    `filled`: every key inside is seen, so that whole tiles are known without asking the rule.
+    `filled`: every key inside is seen, so that whole blocks are known without asking the rule.
     """
 
     first: float = -math.inf

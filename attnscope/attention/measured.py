@@ -17,7 +17,7 @@ class MeasureOptions:
     tokens, (keys,) bool. `grid`: the map has at most this many rows and columns; None: no map.
     `query_offset`: the position of the first row where that of the first key is 0; None: that of
     the call, or 0 if the call was only observed. `keep_context`: return the context too.
-    `compiled`: read tiles by code that numba compiles, which is quicker and differs by rounding
+    `compiled`: read rows by code that numba compiles, which is quicker and differs by rounding
     only; None: where numba is installed and the call is long. Only float32 on a CPU, without bias
     or softcap, is read so; all else by torch.
     """

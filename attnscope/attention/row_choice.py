@@ -11,9 +11,9 @@ from attnscope.attention.engine import MaskMethod, Steps
 from attnscope.attention.masks import from_tensor
 from attnscope.attention.measured import MeasureOptions
 from attnscope.attention.result import STRONGEST, AttentionResult, observe
-from attnscope.attention.tiles import measure
+from attnscope.attention.stripes import measure
 from attnscope.attention.verify import CapturedCall, ObservedCall, widened
-from attnscope.attention.weight_windows import known_rows, weights_of
+from attnscope.attention.weight_windows import window_weights
 
 
 def chosen_rows(call: AttentionCall | ObservedCall, rows: slice) -> AttentionCall | ObservedCall:
@@ -69,15 +69,14 @@ def window_of(call: AttentionCall | ObservedCall, rows: slice, keys: slice) -> A
     if isinstance(whole_rows, ObservedCall):
         return _observed_window(whole_rows, keys)
     own = widened(whole_rows)
-    known = known_rows(own, slice(None))
+    weights, known = window_weights(own, slice(None), keys, plain=False)
     seen = engine.visible(own, keys=keys)
     omegas = engine.scores(own, keys=keys)
     scaled = engine.scale_scores(own, omegas, keys=keys)
-    weights = weights_of(own, slice(None), keys, known.logsumexp)
     assert known.context is not None  # asked for above
     steps = Steps(
         seen, omegas, scaled, engine.hide(scaled, seen), weights, known.context,
-        known.logsumexp, None,
+        known.logsumexp.to(weights.dtype), None,
     )  # fmt: skip
     theirs = reference.reference_context(own)
     return AttentionResult(

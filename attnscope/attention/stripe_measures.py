@@ -1,14 +1,13 @@
-"""Everything that is gathered from the weights of one stripe while a tile is in the cache."""
+"""Everything that is gathered from the weights of one stripe while they are in the cache."""
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from attnscope.attention.key_sums import KeySums
-from attnscope.attention.tile_plan import Plan
-from attnscope.attention.tile_weights import Stripe
+from attnscope.attention.stripe import Stripe
+from attnscope.attention.stripe_plan import Plan
 from attnscope.attention.top_keys import strongest_columns
 from attnscope.attention.weight_buffer import WeightBuffer, whole_vectors
 
@@ -32,74 +31,64 @@ class StripeMeasures:
         self.first_key, self.end = span
         heads, rows = stripe.size, stripe.rows.stop - stripe.rows.start
         self.shape = (heads, rows)
-        # many tiles make long sums: float64 costs nothing on one number per row
+        # float64 costs nothing on one number per row
         wide = torch.float64 if like.device.type != "mps" else like.dtype
         self.sums = like.new_zeros(len(SUMS), heads, rows, dtype=wide)
         self.flat_sums = self.sums.flatten(1)
         self.first = like.new_zeros(heads, rows)
         self.largest = self.first
         self.largest_key = like.new_full((heads, rows), -1, dtype=torch.int64)
-        self._candidates: list[tuple[Tensor, Tensor, Tensor]] = []
         self.strongest_of_row: tuple[Tensor, Tensor] | None = None
         cells = plan.cells_of(stripe.rows)
         self.start = self.first_key // plan.cell_keys * plan.cell_keys
         width = -(-(self.end - self.start) // plan.cell_keys) * plan.cell_keys
         shape = (heads, cells.stop - cells.start, width)
         self.received, self.highest = like.new_empty(shape), like.new_empty(shape)
-        for keys in (self.received, self.highest):  # what no tile writes
+        for keys in (self.received, self.highest):  # what is not written below
             keys[..., : self.first_key - self.start] = 0.0
             keys[..., self.end - self.start :] = 0.0
         self.profile = like.new_zeros(heads, rows - 1 + self.end - self.first_key)
         self.profile_from = self.first_key - (stripe.rows.stop - 1 + plan.query_offset)
 
-    def gather(self, buffer: WeightBuffer, step: Callable[[], None]) -> None:
-        """Read all tiles of the stripe; `step` is called before each and may raise."""
-        if self.first_key == self.end:
-            return
-        for start in range(self.first_key, self.end, self.plan.chunk):
-            chunk = slice(start, min(start + self.plan.chunk, self.end))
-            maxima = self.gather_chunk(chunk, buffer, step)
-            self.note_largest(buffer, maxima, start)
-            if self.plan.top:
-                self.find_strongest(buffer, maxima, start)
-        self.choose_largest()
-        self.finish_sums()
-
-    def gather_chunk(self, chunk: slice, buffer: WeightBuffer, step: Callable[[], None]) -> Tensor:
-        """Read the tiles of a chunk; return the maxima of its groups, (heads · rows, groups)."""
+    def gather(self, buffer: WeightBuffer) -> None:
+        """Compute the weights of the stripe, and measure them."""
         heads, rows = self.shape
-        count = chunk.stop - chunk.start
-        buffer.lay_out(heads, rows, count, self.plan.chunk)
-        maxima = self.profile.new_empty(heads * rows, -(-count // buffer.group))
-        diagonal = 0  # columns of the skewed view that are done
-        place = chunk.start - self.first_key
-        for left in range(0, count, self.plan.tile):
-            step()
-            right = min(left + self.plan.tile, count)
-            keys = slice(chunk.start + left, chunk.start + right)
-            out = buffer.flat(left, left + whole_vectors(right - left))
-            self.flat_sums[ENTROPY] += self.stripe.fill(keys, out)
-            self._add_rows(buffer, keys, chunk.start)
-            self.add_special(buffer, slice(left, right), chunk.start)
-            self._add_keys(buffer.weights[..., left:right], keys)
-            groups = buffer.groups(left, right)
-            torch.amax(groups, dim=2, out=maxima[:, left // buffer.group :][:, : groups.shape[1]])
-            # a diagonal is whole once its lowest row is there
-            ready = right if right < count else rows - 1 + count
-            by_distance = buffer.skewed[..., diagonal:ready].sum(dim=1)
-            self.profile[:, place + diagonal : place + ready] += by_distance
-            diagonal = ready
-        self.add_local(buffer, chunk)
-        return maxima
-
-    def _add_rows(self, buffer: WeightBuffer, keys: slice, begin: int) -> None:
-        """Add the sums of rows over some keys, where `begin` is the key of the first column."""
-        plan, sums = self.plan, self.flat_sums
-        if keys.start == 0:
+        count = self.end - self.first_key
+        if not count:
+            self.stripe.fill(slice(0, 0), self.first.new_empty(heads * rows, 0))
+            return
+        buffer.lay_out(heads, rows, count, self.plan.width)
+        maxima = self.first.new_empty(heads * rows, -(-count // buffer.group))
+        self.read(buffer, maxima)
+        self._add_special(buffer)
+        self._add_local(buffer)
+        if self.first_key == 0:
             self.first = buffer.weights[..., 0].clone()
+        self.find_largest(buffer, maxima)
+        if self.plan.top:
+            self.find_strongest(buffer, maxima)
+
+    def read(self, buffer: WeightBuffer, maxima: Tensor) -> None:
+        """Write weights into the buffer, and the maxima of groups, and take all sums of them.
+
+        Shapes: maxima (heads · rows, groups).
+        """
+        count = self.end - self.first_key
+        out = buffer.flat(0, whole_vectors(count))
+        keys = slice(self.first_key, self.end)
+        self.flat_sums[ENTROPY] = self.stripe.fill(keys, out)
+        self.flat_sums[ENTROPY] *= math.log(2.0)  # bits
+        self._add_rows(buffer)
+        self._sum_keys(buffer.weights)
+        torch.amax(buffer.groups(0, count), dim=2, out=maxima)
+        torch.sum(buffer.skewed, dim=1, out=self.profile)
+
+    def _add_rows(self, buffer: WeightBuffer) -> None:
+        """Add the sums of rows, and how far their weight lies."""
+        plan, sums, begin = self.plan, self.flat_sums, self.first_key
         first = self.stripe.rows.start + plan.query_offset
         last = first + self.shape[1] - 1
-        for start, stop in _cut(keys, first, last + 1):
+        for start, stop in _cut(slice(self.first_key, self.end), first, last + 1):
             weights = buffer.flat(start - begin, stop - begin)
             # how far a key is from the nearest row; how far that is from the others comes last
             if stop <= first:
@@ -114,15 +103,12 @@ class StripeMeasures:
                 near = plan.square[: self.shape[1], start - first : stop - first]
                 among = (weights.view(*self.shape, -1) * near).sum(dim=2)
                 sums[DISTANCE] += among.flatten()
+        row = plan.rising[: self.shape[1]]
+        self.sums[DISTANCE] += self.sums[BEFORE] * row + self.sums[AFTER] * row.flip(0)
 
-    def finish_sums(self) -> None:
-        """Add to the distances of each row how far it is from the first, and from the last."""
-        sums, row = self.sums, self.plan.rising[: self.shape[1]]
-        sums[DISTANCE] += sums[BEFORE] * row + sums[AFTER] * row.flip(0)
-        sums[ENTROPY] *= math.log(2.0)  # bits
-
-    def _add_keys(self, weights: Tensor, keys: slice) -> None:
-        here = slice(keys.start - self.start, keys.stop - self.start)
+    def _sum_keys(self, weights: Tensor) -> None:
+        """Take sum and maximum of each key, by the rows of a cell of the map."""
+        here = slice(self.first_key - self.start, self.end - self.start)
         cell = min(self.plan.cell_rows, self.shape[1])
         whole = self.shape[1] // cell
         cut = weights[:, : whole * cell].view(len(weights), whole, cell, -1)
@@ -133,52 +119,35 @@ class StripeMeasures:
             torch.sum(rest, dim=1, out=self.received[:, whole, here])
             torch.amax(rest, dim=1, out=self.highest[:, whole, here])
 
-    def add_special(self, buffer: WeightBuffer, columns: slice, begin: int) -> None:
-        """Add the weight of special tokens in some columns, where `begin` is the first key."""
+    def _add_special(self, buffer: WeightBuffer) -> None:
+        """Add the weight of special tokens."""
         if self.plan.special is not None:
-            special = self.plan.special[begin + columns.start : begin + columns.stop]
-            weights = buffer.flat(columns.start, columns.stop)
-            self.flat_sums[SPECIAL] += torch.mv(weights, special)
+            special = self.plan.special[self.first_key : self.end]
+            self.flat_sums[SPECIAL] += torch.mv(buffer.flat(0, len(special)), special)
 
-    def add_local(self, buffer: WeightBuffer, chunk: slice) -> None:
-        """Add the weight of the keys of a chunk that are nearer than the window."""
-        nearest = chunk.start - (self.stripe.rows.stop - 1 + self.plan.query_offset)
-        low = max(0, 1 - self.plan.window - nearest)
-        high = min(buffer.skewed.shape[2], self.plan.window - nearest)
+    def _add_local(self, buffer: WeightBuffer) -> None:
+        """Add the weight of the keys that are nearer than the window."""
+        low = max(0, 1 - self.plan.window - self.profile_from)
+        high = min(buffer.skewed.shape[2], self.plan.window - self.profile_from)
         if low < high:
             self.sums[LOCAL] += buffer.skewed[..., low:high].sum(dim=2)
 
-    def note_largest(self, buffer: WeightBuffer, maxima: Tensor, start: int) -> None:
-        """Keep the group with the largest weight of each row of a chunk."""
+    def find_largest(self, buffer: WeightBuffer, maxima: Tensor) -> None:
+        """Find the largest weight of each row, and the first key that has it."""
         most, group = maxima.max(dim=1)
         inside = buffer.grouped.index_select(0, buffer.first_groups + group)
-        self._candidates.append((most, group * buffer.group + start, inside))
+        key = group * buffer.group + inside.argmax(dim=1) + self.first_key
+        self.largest = most.view(self.shape)
+        self.largest_key = key.masked_fill_(most == 0.0, -1).view(self.shape)
 
-    def choose_largest(self) -> None:
-        """Find the largest weight of each row, and the first key that has it."""
-        most, starts, inside = self._candidates[0]
-        if len(self._candidates) > 1:
-            every = [torch.stack(parts) for parts in zip(*self._candidates, strict=True)]
-            most, chunk = every[0].max(dim=0)
-            chosen = chunk * len(most) + torch.arange(len(most), device=most.device)
-            starts, inside = (part.flatten(0, 1).index_select(0, chosen) for part in every[1:])
-        key = (starts + inside.argmax(dim=1)).masked_fill_(most == 0.0, -1)
-        self.largest, self.largest_key = most.view(self.shape), key.view(self.shape)
-
-    def find_strongest(self, buffer: WeightBuffer, maxima: Tensor, start: int) -> None:
-        """Join the strongest keys of a chunk to those of the chunks before."""
-        most = self.plan.top
+    def find_strongest(self, buffer: WeightBuffer, maxima: Tensor) -> None:
+        """Find the strongest keys of each row: they lie in the groups with the largest maxima."""
+        most, size = self.plan.top, buffer.group
         _, groups = strongest_columns(maxima, most)
         places = (buffer.first_groups[:, None] + groups).flatten()
         inside = buffer.grouped.index_select(0, places).view(maxima.shape[0], -1)
         weights, columns = strongest_columns(inside, most)
-        size = buffer.group
-        keys = start + groups.gather(1, columns // size) * size + columns % size
-        if self.strongest_of_row is not None:
-            weights = torch.cat([self.strongest_of_row[0], weights], dim=1)
-            keys = torch.cat([self.strongest_of_row[1], keys], dim=1)
-            weights, order = torch.topk(weights, min(most, weights.shape[1]), dim=1)
-            keys = keys.gather(1, order)
+        keys = self.first_key + groups.gather(1, columns // size) * size + columns % size
         self.strongest_of_row = weights, keys.masked_fill(weights == 0.0, -1)
 
     def add_keys(self, sums: KeySums, heads: slice, number: int) -> None:

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnscope.attention.first_pass import Rows
 from attnscope.attention.key_sums import KeySums
 from attnscope.attention.measured import MeasureOptions, Measures, histogram
+from attnscope.attention.stripe import Rows
 from attnscope.attention.stripe_measures import SUMS, StripeMeasures
-from attnscope.attention.tile_plan import Plan
+from attnscope.attention.stripe_plan import Plan
 
 
 class Totals:
@@ -27,7 +27,8 @@ class Totals:
         self.sums = zeros(len(SUMS), heads, queries)
         self.first, self.largest = zeros(heads, queries), zeros(heads, queries)
         self.largest_key = zeros(heads, queries, dtype=torch.int64) - 1
-        self.logsumexp = zeros(heads, queries)
+        wide = torch.float64 if like.device.type != "mps" else like.dtype
+        self.logsumexp = zeros(heads, queries, dtype=wide)
         self.blind = zeros(heads, queries, dtype=torch.bool)
         self.strongest_weights = zeros(heads, queries, plan.top)
         self.strongest_keys = zeros(heads, queries, plan.top, dtype=torch.int64) - 1
@@ -35,7 +36,7 @@ class Totals:
         self.context = zeros(heads, queries, value_width) if options.keep_context else None
 
     def know(self, heads: slice, rows: slice, known: Rows) -> None:
-        """Take what the first pass found."""
+        """Take what is known about some rows."""
         self.logsumexp[heads, rows] = known.logsumexp
         self.blind[heads, rows] = known.blind
         if self.context is not None and known.context is not None:
@@ -59,13 +60,13 @@ class Totals:
 
     def finished(self) -> Measures:
         """Return the measures, once every stripe is in."""
-        plan, keys, dtype = self.plan, self.keys, self.logsumexp.dtype
+        plan, keys, dtype = self.plan, self.keys, self.largest.dtype
         sums = dict(zip(SUMS, self.sums, strict=True))
         row_sum = sums["before"] + sums["among"] + sums["after"]
         bins, edges = histogram(keys.profile, plan.nearest)
         mapped = self.options.grid is not None
         return Measures(
-            logsumexp=self.logsumexp,
+            logsumexp=self.logsumexp.to(dtype),
             entropy=sums["entropy"],
             largest=self.largest,
             largest_key=self.largest_key,

@@ -3,85 +3,76 @@
 import torch
 from torch import Tensor
 
-from attnscope.attention import engine, fused
+from attnscope.attention import engine
 from attnscope.attention.call import AttentionCall
-from attnscope.attention.first_pass import Rows, first_pass
+from attnscope.attention.call_stripe import CallStripe
 from attnscope.attention.head_group import HeadGroup, head_groups, wide_dtype
-from attnscope.attention.tile_weights import observed_rows
+from attnscope.attention.observed_stripe import observed_rows
+from attnscope.attention.stripe import Rows, Scratch
 from attnscope.attention.verify import ObservedCall
 from attnscope.errors import ShapeError
 
-# Numbers in one gathered block of queries or keys: 16 MB in float32.
+# Numbers in one gathered block of queries, keys or weights: 16 MB in float32.
 _BLOCK = 1 << 22
-# Rows and keys that the first pass computes at a time.
-_TILE = (256, 1024)
 
 
 @torch.no_grad()
-def known_rows(
-    call: AttentionCall | ObservedCall, rows: slice, *, keep_context: bool = True
-) -> Rows:
-    """Return log-sum-exp, context and blindness of some rows, of which only these are computed.
+def window_weights(
+    call: AttentionCall | ObservedCall, rows: slice, keys: slice, *, plain: bool | None = None
+) -> tuple[Tensor, Rows]:
+    """Return the weights of some rows and keys, 0 where hidden, and what is known of these rows.
 
-    Shapes: logsumexp and blind (heads, rows), context (heads, rows, d_value).
-    """
-    rows = slice(*rows.indices(call.queries)[:2])
-    if isinstance(call, ObservedCall):
-        found = [
-            observed_rows(call, head, rows, keep_context=keep_context) for head in range(call.heads)
-        ]
-    else:
-        found = [_first_pass(group, rows, keep_context) for group in head_groups(call)]
-    contexts = [known.context for known in found if known.context is not None]
-    return Rows(
-        torch.cat([known.logsumexp for known in found]),
-        torch.cat(contexts) if contexts else None,
-        torch.cat([known.blind for known in found]),
-    )
-
-
-def _first_pass(group: HeadGroup, rows: slice, keep_context: bool) -> Rows:
-    return first_pass(
-        group,
-        rows,
-        _TILE,
-        keep_context=keep_context,
-        use_fused=fused.takes(group),
-        step=lambda: None,
-    )
-
-
-@torch.no_grad()
-def weights_of(
-    call: AttentionCall | ObservedCall,
-    rows: slice,
-    keys: slice,
-    logsumexp: Tensor | None = None,
-) -> Tensor:
-    """Return the weights of some rows and keys, 0 where hidden.
-
-    Shapes: logsumexp (heads, rows), of these rows, which is computed if it is not given ->
-    (heads, rows, keys). Memory: three times the result.
+    Whole rows are computed, some at a time: so weights are those of the whole row, and those of
+    all keys add to 1 however large the logits are. `plain`: False for logits by the equation, step
+    by step, as the dense engine has them; else they are those that `measure` has.
+    Shapes: weights (heads, rows, keys); logsumexp and blind (heads, rows), context (heads, rows,
+    d_value). Memory: three times the weights, and some whole rows.
     """
     rows, keys = (
         slice(*part.indices(count)[:2]) for part, count in ((rows, call.queries), (keys, call.keys))
     )
     if isinstance(call, ObservedCall):
-        return call.weights[:, rows, keys].to(wide_dtype(call.weights.dtype))
-    if logsumexp is None:
-        logsumexp = known_rows(call, rows, keep_context=False).logsumexp
-    elif tuple(logsumexp.shape) != (call.heads, rows.stop - rows.start):
-        raise ShapeError(
-            f"logsumexp has shape {tuple(logsumexp.shape)} for {call.heads} heads and "
-            f"{rows.stop - rows.start} rows",
-            "Give those of these rows",
+        weights = call.weights[:, rows, keys].to(wide_dtype(call.weights.dtype))
+        heads = range(call.heads)
+        return weights, _joined(
+            [observed_rows(call, head, rows, keep_context=True) for head in heads], dim=0
         )
-    parts = []
-    for group in head_groups(call):
-        logits, seen = group.logits(rows, keys)
-        weights = (logits - logsumexp[group.heads, :, None]).exp()
-        parts.append(weights if seen is None else weights.masked_fill(~seen, 0.0))
-    return torch.cat(parts)
+    step = max(1, _BLOCK // (call.keys * (call.heads // call.key_heads)))
+    scratch = Scratch(wide_dtype(call.query.dtype), call.query.device)
+    starts = range(rows.start, rows.stop, step)
+    blocks = [slice(start, min(start + step, rows.stop)) for start in starts]
+    weights_by_group, found = [], []
+    for group in head_groups(call, plain=plain):
+        parts = [_rows_of(group, some, keys, scratch) for some in blocks]
+        weights_by_group.append(torch.cat([part for part, _ in parts], dim=1))
+        found.append(_joined([known for _, known in parts], dim=1))
+    return torch.cat(weights_by_group), _joined(found, dim=0)
+
+
+def _rows_of(group: HeadGroup, rows: slice, keys: slice, scratch: Scratch) -> tuple[Tensor, Rows]:
+    """Return the weights of some keys in some rows of a group, and what is known of the rows."""
+    stripe = CallStripe(group, rows, scratch, keep_context=True)
+    first, end = group.span(rows)
+    shape = group.size, rows.stop - rows.start
+    whole = torch.empty(
+        shape[0] * shape[1], end - first, dtype=scratch.dtype, device=scratch.device
+    )
+    stripe.fill(slice(first, end), whole)
+    weights = whole.new_zeros(*shape, max(0, keys.stop - keys.start))
+    low, high = max(first, keys.start), min(end, keys.stop)
+    if low < high:
+        here = slice(low - keys.start, high - keys.start)
+        weights[..., here] = whole.view(*shape, -1)[..., low - first : high - first]
+    return weights, stripe.known()
+
+
+def _joined(parts: list[Rows], dim: int) -> Rows:
+    contexts = [known.context for known in parts if known.context is not None]
+    return Rows(
+        torch.cat([known.logsumexp for known in parts], dim),
+        torch.cat(contexts, dim) if contexts else None,
+        torch.cat([known.blind for known in parts], dim),
+    )
 
 
 @torch.no_grad()

@@ -33,7 +33,7 @@ class Crew:
             raise Stopped
 
     def step(self) -> None:
-        """Count one tile. Raises: Stopped."""
+        """Count one stripe. Raises: Stopped."""
         self.check()
         self._done += 1  # only shown, so a lost count is no harm
 
@@ -87,22 +87,11 @@ class Crew:
 
 
 @contextmanager
-def single_thread() -> Iterator[None]:
-    """Compute small products with one thread: two wait for each other longer than they compute."""
-    inner = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(inner)
-
-
-@contextmanager
 def _quiet() -> Iterator[None]:
     """Set up the thread of a worker; all but the number of threads is this thread's alone.
 
-    Two threads inside a product of one tile wait for each other longer than they compute. Numbers
-    below the smallest normal one cost the processor as much as a whole tile: they become 0.
+    Two threads inside a product of some rows wait for each other longer than they compute. Numbers
+    below the smallest normal one cost the processor as much as all others: they become 0.
     """
     torch.set_num_threads(1)
     flushes = torch.set_flush_denormal(True)

@@ -173,7 +173,7 @@ def show_call(given: "GivenCall", shown: Shown) -> None:
         return
     from attnscope.sources.measured import measured_run
 
-    with tile_bar() as progress:
+    with stripe_bar() as progress:
         run = measured_run(given, shown.asked(given.queries), progress("measuring"))
     if shown.save is not None:
         save_measured(run, shown.save, keep_qkv=shown.long.keep_qkv, force=shown.force)
@@ -246,8 +246,8 @@ def _stream(given: "GivenCall", shown: Shown) -> Iterator[str]:
     say("warning", warnings.lines())
 
 
-class tile_bar:  # noqa: N801  used as a function
-    """Show how many tiles are done: `with tile_bar() as progress: f(progress("what"))`."""
+class stripe_bar:  # noqa: N801  used as a function
+    """Show how many stripes are done: `with stripe_bar() as progress: f(progress("what"))`."""
 
     def __init__(self) -> None:
         self._bar = progress_bar()
@@ -257,7 +257,7 @@ class tile_bar:  # noqa: N801  used as a function
         return lambda what: (
             None
             if report is None
-            else lambda done, total: report(f"{what}: {done} of {total} tiles", done / total)
+            else lambda done, total: report(f"{what}: {done} of {total} stripes", done / total)
         )
 
     def __exit__(self, *error: object) -> None:

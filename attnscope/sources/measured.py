@@ -13,7 +13,7 @@ from attnscope.attention.measured import MeasureOptions, Measures
 from attnscope.attention.memory import Budget
 from attnscope.attention.result import AttentionResult
 from attnscope.attention.row_choice import chosen_rows, rows_that_see, window_of
-from attnscope.attention.tiles import estimate_bytes, measure
+from attnscope.attention.stripes import estimate_bytes, measure
 from attnscope.attention.verify import ObservedCall
 from attnscope.attention.warnings import warnings_of
 from attnscope.measured_run import MeasuredLayer, MeasuredRun
@@ -21,7 +21,7 @@ from attnscope.run import Axis, Run, check_heads, part_of_axis
 from attnscope.sources.given_call import GivenCall
 from attnscope.sources.provenance import provenance
 
-Progress = Callable[[int, int], None]  # tiles done, tiles in all
+Progress = Callable[[int, int], None]  # stripes done, stripes in all
 
 
 @dataclass(frozen=True, slots=True)

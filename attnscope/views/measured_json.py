@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from attnscope.attention.weight_windows import weights_of
+from attnscope.attention.weight_windows import window_weights
 from attnscope.measured_run import MeasuredLayer, MeasuredRun
 from attnscope.run import Axis
 from attnscope.views.json_text import VERSION, axis_document, dump, site_document, text_of
@@ -68,7 +68,7 @@ def _heads(
     weights = None
     if layer.call is not None and len(rows) == 1 and places:
         row = slice(rows[0], rows[0] + 1)
-        weights = weights_of(layer.call, row, slice(None), layer.measures.logsumexp[:, row])
+        weights, _ = window_weights(layer.call, row, slice(None))
     documents = []
     for place in places:
         document = _head(run, layer, place, rows)

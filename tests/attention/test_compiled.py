@@ -1,4 +1,4 @@
-"""Tiles read by compiled code: the numbers of the dense engine, and those of torch's tiles."""
+"""Stripes read by compiled code: the numbers of the dense engine, and those of torch."""
 
 import subprocess
 import sys
@@ -8,13 +8,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnscope.attention import engine, fused, tiles
+from attnscope.attention import engine, stripes
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.masks import CAUSAL, EVERYTHING
 from attnscope.attention.measured import MeasureOptions
 from attnscope.attention.stripe_measures import StripeMeasures
-from attnscope.attention.tiles import measure
-from tests.attention.test_tiles import assert_equals_dense, close, cut_small, drawn, masks, sliding
+from attnscope.attention.stripes import measure
+from tests.attention.test_stripes import (
+    assert_equals_dense,
+    close,
+    cut_small,
+    drawn,
+    masks,
+    sliding,
+)
 
 pytest.importorskip("numba", reason="the extra `fast` is not installed")
 
@@ -41,12 +48,12 @@ def asked(**more):
 
 @pytest.fixture
 def compiled_only(monkeypatch):
-    """Fail where a tile is read by torch."""
+    """Fail where a stripe is read by torch."""
 
     def read(*_):
         raise AssertionError("read by torch")
 
-    monkeypatch.setattr(StripeMeasures, "gather_chunk", read)
+    monkeypatch.setattr(StripeMeasures, "read", read)
 
 
 @pytest.mark.usefixtures("compiled_only")
@@ -95,7 +102,7 @@ def test_any_shape(heads, queries, keys, width, offset, name, grid, top, dtype, 
 
 @pytest.mark.usefixtures("compiled_only")
 @pytest.mark.parametrize("mask", ["none", "causal", "window"])
-def test_tiles_of_the_real_size(mask):
+def test_stripes_of_the_real_size(mask):
     call = drawn(
         2,
         1,
@@ -137,18 +144,21 @@ def test_equal_scores_name_the_first_key_and_the_first_query(queries, monkeypatc
         found = measure(call, MeasureOptions(compiled=True), workers=workers)
         assert found.largest_key.unique().tolist() == [0]
         assert found.received_max_query[0].tolist() == list(range(queries))
-    monkeypatch.setattr(fused, "takes", lambda _: False)  # its pieces are rounded
     call = AttentionCall(zeros, zeros, zeros, mask=sliding(9, known=True))
     found = measure(call, MeasureOptions(compiled=True))
     assert found.received_max_query[0].tolist() == list(range(queries))
 
 
-def test_scores_too_large_for_float32_show():
-    """1e20 is rounded by more than 100, and two thirds of all rows come out infinite or 0."""
-    call = drawn(1, 1, 40, 40, dtype=torch.float32, scale=1e20)
-    ours, theirs = (measure(call, MeasureOptions(compiled=compiled)) for compiled in (True, False))
-    assert torch.equal(ours.row_sum.isinf(), theirs.row_sum.isinf())
-    assert torch.equal(ours.largest.isinf(), theirs.largest.isinf())
+@pytest.mark.parametrize("mask", [EVERYTHING, CAUSAL])
+def test_scores_as_large_as_float32_takes(mask):
+    """Where 1e20 is rounded by more than 100, each row has one weight of 1, as any softmax."""
+    call = drawn(2, 1, 40, 40, dtype=torch.float32, scale=1e20, mask=mask)
+    for compiled in (True, False):
+        found = measure(call, MeasureOptions(compiled=compiled))
+        weights = engine.compute(call).weights
+        assert torch.equal(found.largest, torch.ones(2, 40))
+        assert torch.equal(found.largest_key, weights.argmax(-1))
+        assert torch.equal(found.row_sum, torch.ones(2, 40))
 
 
 @pytest.mark.parametrize("more", [{"dtype": torch.float64}, {"softcap": 2.0}])
@@ -170,13 +180,13 @@ def test_what_cannot_be_compiled_is_read_by_torch(more, monkeypatch):
 @pytest.mark.usefixtures("compiled_only")
 def test_long_calls_are_compiled_unasked(monkeypatch):
     call = drawn(dtype=torch.float32, mask=CAUSAL, query_offset=64)
-    monkeypatch.setattr(tiles, "_seen", [0])
-    monkeypatch.setattr(tiles, "_LONG", 4 * 37 * 101 + 1)
+    monkeypatch.setattr(stripes, "_seen", [0])
+    monkeypatch.setattr(stripes, "_LONG", 4 * 37 * 101 + 1)
     with pytest.raises(AssertionError, match="read by torch"):
         measure(call)
     measure(call)  # the second of two is, as the later layers of a model are
-    monkeypatch.setattr(tiles, "_seen", [0])
-    monkeypatch.setattr(tiles, "_LONG", 4 * 37 * 101)
+    monkeypatch.setattr(stripes, "_seen", [0])
+    monkeypatch.setattr(stripes, "_LONG", 4 * 37 * 101)
     assert close(measure(call).row_sum, engine.compute(call).weights.sum(-1), ROUNDED)
     with pytest.raises(AssertionError, match="read by torch"):
         measure(call, MeasureOptions(compiled=False))
@@ -186,16 +196,16 @@ WITHOUT = """
 import sys
 sys.modules["numba"] = None
 import torch
-from attnscope.attention import tiles
+from attnscope.attention import stripes
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.measured import MeasureOptions
 from attnscope.errors import OptionError
-tiles._LONG = 0
+stripes._LONG = 0
 zeros = torch.zeros(1, 9, 4)
 call = AttentionCall(zeros, zeros, zeros)
-print(float(tiles.measure(call).row_sum.sum()))
+print(float(stripes.measure(call).row_sum.sum()))
 try:
-    tiles.measure(call, MeasureOptions(compiled=True))
+    stripes.measure(call, MeasureOptions(compiled=True))
 except OptionError as error:
     print(error)
 """

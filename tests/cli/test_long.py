@@ -53,7 +53,7 @@ def test_measures_equal_those_of_the_matrices(cli, vectors):
         assert head["largest"] == pytest.approx(own.amax(1).tolist(), abs=1e-5)
         assert head["largest_key"] == own.argmax(1).tolist()
         assert head["first"] == pytest.approx(own[:, 0].tolist(), abs=1e-6)
-        assert head["received"] == pytest.approx(own.sum(0).tolist(), abs=1e-5)
+        assert head["received"] == pytest.approx(own.sum(0).tolist(), rel=1e-6, abs=1e-6)
         assert head["strongest_keys"][-1] == own[-1].topk(10).indices.tolist()
 
 

@@ -7,7 +7,7 @@ import torch
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.masks import CAUSAL
 from attnscope.attention.measured import MeasureOptions, Measures
-from attnscope.attention.tiles import measure
+from attnscope.attention.stripes import measure
 from attnscope.attention.verify import ObservedCall
 from attnscope.measured_run import MeasuredLayer, MeasuredRun
 from attnscope.run import Axis, Settings, Site, axis_of_positions

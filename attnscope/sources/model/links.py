@@ -15,8 +15,8 @@ from attnscope.attention.call import AttentionCall
 from attnscope.attention.gathered import with_rule, without_first
 from attnscope.attention.head_scores import prove
 from attnscope.attention.measured import MeasureOptions, Measures
+from attnscope.attention.stripes import measure
 from attnscope.attention.strips import merged, row_means, strip
-from attnscope.attention.tiles import measure
 from attnscope.attention.verify import CapturedCall
 from attnscope.errors import OptionError
 from attnscope.model_run import ModelCall

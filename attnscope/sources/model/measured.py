@@ -18,7 +18,7 @@ from attnscope.attention.measured import MeasureOptions, Measures
 from attnscope.attention.memory import Budget
 from attnscope.attention.result import AttentionResult
 from attnscope.attention.row_choice import captured_rows, rows_that_see
-from attnscope.attention.tiles import measure
+from attnscope.attention.stripes import measure
 from attnscope.attention.verify import CapturedCall, ObservedCall, output_error
 from attnscope.measured_run import MeasuredLayer, MeasuredRun
 from attnscope.model_run import ModelCall, ModelRun
@@ -122,7 +122,7 @@ def prove_text(
 ) -> ModelRun:
     """Run a text and prove every call, keeping none: what `run` shows without a layer.
 
-    Memory: the model, one call, and some tiles.
+    Memory: the model, one call, and some of its rows.
     """
 
     def take(captured: CapturedCall, _: Sides) -> float:
@@ -142,7 +142,7 @@ def measure_text(
     """Run a text and measure the layers that were asked for, each proven.
 
     `choose(queries)` says what to measure of a layer over these queries.
-    Memory: the model, one call, some tiles, and the measures.
+    Memory: the model, one call, some of its rows, and the measures.
     Raises: OptionError for a layer or head that is not there, before the text is run.
     """
     calls = _wanted(loaded, texts[0], layer)

@@ -1,12 +1,12 @@
 """Exact measures of an attention call of any length, without its matrix of weights.
 
-Two passes over some rows at a time. The first gives each row's log-sum-exp, and its context. Then
-each tile of some rows by some keys stands alone: its weights are exp(logit − log-sum-exp), and all
-measures are gathered from them while they are in the cache. Memory grows with the length, time with
-its square.
+Some whole rows at a time: their logits, the softmax of them, and all measures gathered from the
+weights while they are in the cache, with the context. Memory grows with the length, time with its
+square.
 """
 
 import functools
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from attnscope.attention.call import AttentionCall
-from attnscope.attention.first_pass import Rows
+from attnscope.attention.call_stripe import CallStripe
 from attnscope.attention.head_group import wide_dtype
 from attnscope.attention.measured import MeasureOptions, Measures, effective_keys, quantiles
+from attnscope.attention.stripe import Scratch
 from attnscope.attention.stripe_measures import StripeMeasures
-from attnscope.attention.tile_plan import Plan, plan_for
-from attnscope.attention.tile_sources import CallSource, ObservedSource, Source
-from attnscope.attention.tile_weights import CallStripe, Scratch
+from attnscope.attention.stripe_plan import Plan, plan_for
+from attnscope.attention.stripe_sources import CallSource, ObservedSource, Source
 from attnscope.attention.totals import Totals
 from attnscope.attention.verify import ObservedCall
 from attnscope.attention.weight_buffer import WeightBuffer, bytes_of
@@ -41,6 +41,8 @@ __all__ = [
 # call, or of all calls of this process together, as of the layers of a model.
 _LONG = 1 << 28
 _seen = [0]
+# Matrices of logits of a stripe that are alive at once, beside the weights.
+_MATRICES = 2
 # Keys whose largest query is looked for at once.
 _KEYS_AT_ONCE = 1024
 _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
@@ -54,12 +56,12 @@ def measure(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> Measures:
-    """Compute every measure of a call, exactly, tile by tile.
+    """Compute every measure of a call, exactly, stripe by stripe.
 
-    `progress` is told (tiles done, tiles in all) from the calling thread. `workers`: threads on a
-    CPU, each with one thread inside its operations; torch's number of threads if not given. An
-    interrupt stops all of them within a second. Weights below the smallest normal number of the
-    dtype count as 0.
+    `progress` is told (stripes done, stripes in all) from the calling thread. `workers`: threads
+    on a CPU, each with one thread inside its operations; torch's number of threads if not given.
+    An interrupt stops all of them within a second. Weights below the smallest normal number of
+    the dtype count as 0.
 
     Memory: what `estimate_bytes` says.
     Raises: OptionError, ShapeError for options that do not fit the call.
@@ -70,7 +72,7 @@ def measure(
     plan = _plan(call, options)
     source: Source
     if isinstance(call, AttentionCall):
-        source = CallSource(call, plan, keep_context=options.keep_context)
+        source = CallSource(call, keep_context=options.keep_context)
     else:
         source = ObservedSource(call, keep_context=options.keep_context)
     totals = Totals(plan, options, call.heads, call.value.shape[2], like)
@@ -83,10 +85,11 @@ def measure(
 
 def _plan(call: AttentionCall | ObservedCall, options: MeasureOptions) -> Plan:
     options.check(call.keys)
-    group, offset = 1, 0
+    group, offset, breadth = 1, 0, math.inf
     tensor = call.value
     if isinstance(call, AttentionCall):
         group, offset = call.heads // call.key_heads, call.query_offset
+        breadth = max(1, call.mask.reach.last - call.mask.reach.first + 1)
     return plan_for(
         call.queries,
         call.keys,
@@ -94,6 +97,7 @@ def _plan(call: AttentionCall | ObservedCall, options: MeasureOptions) -> Plan:
         offset if options.query_offset is None else options.query_offset,
         tensor.device,
         wide_dtype(tensor.dtype),
+        breadth=breadth,
         window=options.window,
         top=min(options.top, call.keys),
         grid=options.grid,
@@ -103,7 +107,7 @@ def _plan(call: AttentionCall | ObservedCall, options: MeasureOptions) -> Plan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Room:
-    """What one worker keeps in memory from tile to tile."""
+    """What one worker keeps in memory from stripe to stripe."""
 
     scratch: Scratch
     buffer: WeightBuffer
@@ -120,37 +124,34 @@ class _Pass:
         self._stripes = plan.stripes()
         self._numbers = {rows.start: number for number, rows in enumerate(self._stripes)}
         self._rooms = threading.local()
-        widths = [end - first for first, end in map(source.span, self._stripes)]
-        tiles = sum(-(-width // plan.tile) for width in widths)
-        self._crew = Crew(tiles * len(source.heads), progress)
+        self._crew = Crew(len(self._stripes) * len(source.heads), progress)
 
     def run(self, workers: int) -> None:
         """Gather all measures; then find the query of each key's largest weight."""
-        blocks = self._plan.blocks(len(self._source.heads))
-        blocks.sort(key=self._cost, reverse=True)  # the longest first
         jobs: list[Callable[[], None]] = [
-            functools.partial(self._gather, group, block)
-            for block in blocks
+            functools.partial(self._gather, group, rows)
+            for rows in sorted(self._stripes, key=self._cost, reverse=True)  # the longest first
             for group in range(len(self._source.heads))
         ]
         self._crew.run(jobs, workers)
         self._crew.run(self._searches(), workers)
 
-    def _cost(self, block: list[slice]) -> int:
-        spans = [(rows, self._source.span(rows)) for rows in block]
-        return sum((rows.stop - rows.start) * (end - first) for rows, (first, end) in spans)
+    def _cost(self, rows: slice) -> int:
+        first, end = self._source.span(rows)
+        cost: int = (rows.stop - rows.start) * (end - first)
+        return cost
 
-    def _gather(self, group: int, block: list[slice]) -> None:
-        heads, crew, room = self._source.heads[group], self._crew, self._room_of_worker()
-        stripes = self._source.stripes(group, block, room.scratch, crew.check)
-        for stripe, known in stripes:
-            kind = StripeMeasures
-            if self._compiled and isinstance(stripe, CallStripe) and stripe.plain:
-                kind = self._compiled
-            found = kind(self._plan, stripe, self._source.span(stripe.rows), self._like)
-            found.gather(room.buffer, crew.step)
-            self._totals.know(heads, stripe.rows, known)
-            self._totals.add(heads, self._numbers[stripe.rows.start], found)
+    def _gather(self, group: int, rows: slice) -> None:
+        heads, room = self._source.heads[group], self._room_of_worker()
+        self._crew.step()
+        stripe = self._source.stripe(group, rows, room.scratch)
+        kind = StripeMeasures
+        if self._compiled and isinstance(stripe, CallStripe) and stripe.plain:
+            kind = self._compiled
+        found = kind(self._plan, stripe, self._source.span(rows), self._like)
+        found.gather(room.buffer)
+        self._totals.know(heads, rows, stripe.known())
+        self._totals.add(heads, self._numbers[rows.start], found)
 
     def _room_of_worker(self) -> "_Room":
         room: _Room | None = getattr(self._rooms, "room", None)
@@ -177,13 +178,11 @@ class _Pass:
     def _search(self, head: int, number: int, keys: Tensor) -> None:
         """Find which row of a stripe gave each of some keys the largest weight."""
         self._crew.check()
-        rows, totals = self._stripes[number], self._totals
-        known = Rows(
-            totals.logsumexp[head : head + 1, rows], None, totals.blind[head : head + 1, rows]
-        )
-        stripe = self._source.stripe(head, rows, known, self._room_of_worker().scratch)
+        rows = self._stripes[number]
+        logsumexp = self._totals.logsumexp[head : head + 1, rows]
+        stripe = self._source.known(head, rows, logsumexp, self._room_of_worker().scratch)
         rows_of_keys = rows.start + _first_largest(stripe.at(keys)[0])
-        found = totals.keys.query_of_highest
+        found = self._totals.keys.query_of_highest
         found[head, keys] = rows_of_keys.to(found.dtype)
 
 
@@ -241,8 +240,12 @@ def estimate_bytes(
     cells = -(-plan.queries // plan.cell_rows) * -(-plan.keys // plan.cell_keys)
     by_head = cells * (8 + 2 * size) + (plan.queries + plan.keys) * (8 + size)
     result = call.heads * (plan.queries * by_row + plan.keys * by_key + by_head)
-    tile = group * plan.rows * plan.tile * size
     stripe_cells = -(-plan.rows // plan.cell_rows)
     stripe = group * plan.keys * (stripe_cells * (2 * size + 4) + 8)
-    room = bytes_of(group, plan.rows, plan.chunk, plan.group, size) + 10 * tile + stripe
+    rows = group * plan.rows
+    # the logits, what one operation on all of them needs, and what some rows give to their groups
+    work = (
+        rows * plan.width * size * _MATRICES + rows * (plan.top + 1) * plan.group * (size + 8) * 3
+    )
+    room = bytes_of(group, plan.rows, plan.width, plan.group, size) + work + stripe
     return result + workers * room + 2 * len(plan.rising) * size

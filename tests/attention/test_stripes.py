@@ -1,4 +1,4 @@
-"""The tiled engine against the dense one: every measure, every mask, any size."""
+"""Stripes of rows against the whole matrix: every measure, every mask, any size."""
 
 import itertools
 import math
@@ -10,14 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnscope.attention import engine, fused, tile_plan
+from attnscope.attention import call_stripe, engine, head_group, stripe_plan
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.masks import CAUSAL, EVERYTHING, Mask, Reach, from_tensor
 from attnscope.attention.measured import MeasureOptions, effective_keys, histogram, quantiles
 from attnscope.attention.measures import entropy, strongest
-from attnscope.attention.tiles import estimate_bytes, measure
+from attnscope.attention.stripes import estimate_bytes, measure
 from attnscope.attention.verify import ObservedCall
-from attnscope.attention.weight_windows import known_rows, weights_at, weights_of
+from attnscope.attention.weight_windows import weights_at, window_weights
 from attnscope.errors import OptionError, ShapeError
 
 CUDA = pytest.param(
@@ -28,21 +28,20 @@ CUDA = pytest.param(
 EXACT = 1e-11
 
 
-@pytest.fixture(params=["small tiles", "small tiles, no fused kernel"])
-def tiles(request, monkeypatch):
-    """Cut so small that a test of a hundred keys has every kind of tile, stripe and block."""
+@pytest.fixture(params=["plain", "by the equation"])
+def small(request, monkeypatch):
+    """Cut so small that a test of a hundred keys has every kind of stripe and piece."""
     cut_small(monkeypatch)
-    if "no fused" in request.param:
-        monkeypatch.setattr(fused, "takes", lambda _: False)
+    if request.param != "plain":
+        monkeypatch.setattr(head_group, "_small", lambda _: False)
 
 
 def cut_small(monkeypatch):
-    monkeypatch.setattr(tile_plan, "_TILE", {"cpu": (12, 32)})
-    monkeypatch.setattr(tile_plan, "_TILE_ELSEWHERE", (12, 32))
-    monkeypatch.setattr(tile_plan, "_CHUNK", 64)
-    monkeypatch.setattr(tile_plan, "_GROUP", 16)
-    monkeypatch.setattr(tile_plan, "_BLOCK", (24, 24))
-    monkeypatch.setattr(tile_plan, "_FEWEST", 2)
+    monkeypatch.setattr(stripe_plan, "_ROWS", {"cpu": (12, 4, 600)})
+    monkeypatch.setattr(stripe_plan, "_ROWS_ELSEWHERE", (12, 4, 600))
+    monkeypatch.setattr(stripe_plan, "_FEWEST", 2)
+    monkeypatch.setattr(stripe_plan, "_GROUP", 16)
+    monkeypatch.setattr(call_stripe, "_PIECE", 30)
 
 
 def drawn(
@@ -224,7 +223,7 @@ EXTRAS = {
 }
 
 
-@pytest.mark.usefixtures("tiles")
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("offset", [0, 64, -5])
 @pytest.mark.parametrize("device", ["cpu", CUDA])
@@ -233,7 +232,7 @@ def test_every_mask_gives_the_dense_numbers(name, offset, device):
     assert_equals_dense(call)
 
 
-@pytest.mark.usefixtures("tiles")
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("name", ["none", "causal", "random by head", "both sides"])
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_bias_softcap_and_sinks(name, extra):
@@ -242,7 +241,7 @@ def test_bias_softcap_and_sinks(name, extra):
     assert_equals_dense(call)
 
 
-@pytest.mark.usefixtures("tiles")
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("grid", [1, 3, 7, 36, 37, 1000, None])
 @pytest.mark.parametrize("top", [0, 1, 10, 500])
 def test_any_map_and_any_number_of_strongest_keys(grid, top):
@@ -286,12 +285,12 @@ def test_any_shape(heads, queries, keys, width, offset, name, size, grid, top, w
 
 
 @pytest.mark.parametrize("mask", ["none", "causal", "window"])
-def test_tiles_of_the_real_size(mask):
+def test_stripes_of_the_real_size(mask):
     call = drawn(2, 1, 700, 2100, 16, 16, mask=masks(2, 700, 2100, 1300)[mask], query_offset=1300)
     assert_equals_dense(call, MeasureOptions(keep_context=True))
 
 
-@pytest.mark.usefixtures("tiles")
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("name", ["none", "causal", "random by head"])
 @pytest.mark.parametrize(
     ("dtype", "tolerance"),
@@ -312,11 +311,12 @@ def test_narrow_types_are_widened(name, dtype, tolerance):
     assert measure(call).entropy.dtype == torch.float32
 
 
-@pytest.mark.usefixtures("tiles")
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("mask", [EVERYTHING, CAUSAL])
 @pytest.mark.parametrize(
     ("dtype", "tolerance"),
-    # A score of 1e4 is rounded by 1e4 units in the last place, and its weight by as much.
+    # A score of 1e4 is rounded by 1e4 units in the last place, and its weight by as much; but each
+    # row still adds to 1, as that of any softmax.
     [(torch.float64, 1e-9), (torch.float32, 2e-2)],
 )
 def test_extreme_scores(mask, dtype, tolerance):
@@ -339,16 +339,19 @@ def test_extreme_scores(mask, dtype, tolerance):
     )
     found, weights = measure(narrow), engine.compute(oracle).weights
     assert close(found.largest, weights.amax(-1), tolerance)
-    assert close(found.row_sum, weights.sum(-1), tolerance)
+    assert close(found.row_sum, torch.ones_like(found.row_sum), 4 * torch.finfo(dtype).eps)
     assert close(found.entropy, entropy(weights), tolerance * 10)
+    whole, _ = window_weights(narrow, slice(None), slice(None))
+    assert close(whole.sum(-1), torch.ones_like(found.row_sum), 8 * torch.finfo(dtype).eps)
+    assert close(whole.amax(-1), found.largest, tolerance)
     assert bool(found.received.isfinite().all())
     logits = engine.compute(oracle).logits
     assert float(logits[logits.isfinite()].abs().max()) > 1e4
 
 
-@pytest.mark.usefixtures("tiles")
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("queries", [1, 17, 50, 96])
-def test_equal_scores_name_the_first_key_and_the_first_query(queries, monkeypatch):
+def test_equal_scores_name_the_first_key_and_the_first_query(queries):
     zeros = torch.zeros(1, queries, 4, dtype=torch.float64)
     found = measure(AttentionCall(zeros, zeros, zeros))
     assert found.largest_key.unique().tolist() == [0]
@@ -359,14 +362,12 @@ def test_equal_scores_name_the_first_key_and_the_first_query(queries, monkeypatc
     found = measure(AttentionCall(zeros, zeros, zeros, mask=CAUSAL))
     assert found.largest_key.unique().tolist() == [0]
     assert found.received_max_query[0].tolist() == list(range(queries))
-    # weights of a window are the same in most rows, and its first stripe is read last; the fused
-    # kernel reads windows in pieces, whose sums are rounded
-    monkeypatch.setattr(fused, "takes", lambda _: False)
+    # weights of a window are the same in most rows, and its first stripe is read last
     found = measure(AttentionCall(zeros, zeros, zeros, mask=sliding(9, known=True)))
     assert found.received_max_query[0].tolist() == list(range(queries))
 
 
-@pytest.mark.usefixtures("tiles")
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("scored", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_observed_weights_are_taken_as_they_are(scored, dtype):
@@ -383,14 +384,14 @@ def test_observed_weights_are_taken_as_they_are(scored, dtype):
     assert_equals_dense(observed, options, tolerance)
 
 
-@pytest.mark.usefixtures("tiles")
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("mask", [EVERYTHING, CAUSAL])
 @pytest.mark.parametrize("where", ["query", "key"])
 @pytest.mark.parametrize("what", [math.nan, math.inf])
 def test_a_number_that_is_none_reaches_its_rows_and_no_other(mask, where, what):
     call = drawn(1, 1, mask=mask, query_offset=64)
     getattr(call, where)[0, {"query": 30, "key": 80}[where], 0] = what
-    found = measure(call, MeasureOptions(keep_context=True))
+    found = measure(call, MeasureOptions(top=101, keep_context=True))
     weights = engine.compute(call).weights
     broken = weights.isnan().any(-1)
     assert bool(broken.any())
@@ -399,6 +400,7 @@ def test_a_number_that_is_none_reaches_its_rows_and_no_other(mask, where, what):
         assert torch.equal(getattr(found, name).isnan(), broken), name
     assert torch.equal(found.context.isnan().any(-1), broken)
     assert torch.equal(found.strongest_weights[..., 0].isnan(), broken)
+    assert int(found.strongest_keys.max()) < call.keys
     # keys that a broken row may see; dense softmax breaks the hidden ones of that row as well
     seen = engine.visible(call) & broken[..., None]
     assert bool(found.received_max.isnan()[seen.any(1)].all())
@@ -406,7 +408,7 @@ def test_a_number_that_is_none_reaches_its_rows_and_no_other(mask, where, what):
     assert bool(broken[0, found.received_max_query[found.received_max.isnan()]].all())
 
 
-@pytest.mark.usefixtures("tiles")
+@pytest.mark.usefixtures("small")
 def test_a_hidden_nan_stays_hidden():
     call = drawn(1, 1, mask=CAUSAL, query_offset=64)
     call.key[0, 80] = math.nan
@@ -416,14 +418,14 @@ def test_a_hidden_nan_stays_hidden():
     assert not bool(found.context[0, :16].isnan().any())
 
 
-@pytest.mark.usefixtures("tiles")
+@pytest.mark.usefixtures("small")
 def test_infinite_bias_hides():
     bias = torch.zeros(1, 37, 101, dtype=torch.float64)
     bias[..., 3::2] = -torch.inf
     assert_equals_dense(drawn(mask=CAUSAL, bias=bias, query_offset=64))
 
 
-@pytest.mark.usefixtures("tiles")
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("sinks", [None, EXTRAS["sinks"]["sinks"]])
 def test_windows_and_pairs_of_weights(name, sinks):
@@ -435,13 +437,12 @@ def test_windows_and_pairs_of_weights(name, sinks):
         softcap=2.0,
     )
     steps = engine.compute(call)
-    known = known_rows(call, slice(5, 20))
+    window, known = window_weights(call, slice(5, 20), slice(40, 90))
+    assert close(window, steps.weights[:, 5:20, 40:90], EXACT)
     assert close(known.logsumexp, steps.logsumexp[:, 5:20], EXACT)
     assert close(known.context, steps.context[:, 5:20], EXACT)
-    for logsumexp in (None, known.logsumexp):
-        window = weights_of(call, slice(5, 20), slice(40, 90), logsumexp)
-        assert close(window, steps.weights[:, 5:20, 40:90], EXACT)
-    assert close(weights_of(call, slice(None), slice(-3, None)), steps.weights[..., -3:], EXACT)
+    last, _ = window_weights(call, slice(None), slice(-3, None))
+    assert close(last, steps.weights[..., -3:], EXACT)
     generator = torch.Generator().manual_seed(4)
     queries = torch.randint(0, 37, (500,), generator=generator)
     keys = torch.randint(0, 101, (500,), generator=generator)
@@ -456,26 +457,24 @@ def test_pairs_are_computed_in_blocks(monkeypatch):
     call = drawn(dtype=torch.bfloat16, mask=CAUSAL, query_offset=64)
     logsumexp = measure(call).logsumexp
     queries, keys = torch.arange(37), torch.arange(37) * 2
-    window = weights_of(call, slice(None), slice(None), logsumexp)
+    window, _ = window_weights(call, slice(None), slice(None))
     pairs = weights_at(call, logsumexp, queries, keys)
     assert close(pairs, window[:, queries, keys], 1e-6)
     assert weights_at(call, logsumexp, queries[:0], keys[:0]).shape == (4, 0)
     with pytest.raises(ShapeError, match="queries have shape"):
         weights_at(call, logsumexp, queries, keys[:3])
-    with pytest.raises(ShapeError, match="logsumexp has shape"):
-        weights_of(call, slice(0, 3), slice(None), logsumexp)
 
 
 def test_windows_of_observed_weights():
     weights = torch.rand(2, 5, 7)
     call = ObservedCall(weights.half(), torch.rand(2, 7, 3))
-    window = weights_of(call, slice(1, 3), slice(2, 4))
+    window, known = window_weights(call, slice(1, 3), slice(2, 4))
     assert torch.equal(window, weights.half()[:, 1:3, 2:4].float())
     places = torch.tensor([0, 4]), torch.tensor([6, 1])
     assert torch.equal(
         weights_at(call, weights[..., 0], *places), weights.half()[:, *places].float()
     )
-    assert known_rows(call, slice(1, 3)).context.shape == (2, 2, 3)
+    assert known.context.shape == (2, 2, 3)
 
 
 def test_quantiles_leave_blind_rows_out():

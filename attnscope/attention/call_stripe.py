@@ -1,0 +1,238 @@
+"""The weights of some whole rows of an AttentionCall.
+
+The rows' maxima and sums are those of the very numbers that become the weights, so that each row
+adds to 1 to the last digits, however large its logits are.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from attnscope.attention.head_group import HeadGroup
+from attnscope.attention.stripe import Rows, Scratch
+
+# exp2 costs a third of exp, so that logits are taken to base 2.
+_LOG2_E = 1.0 / math.log(2.0)
+# Added to the logit of a hidden key. Far below anything that is left of a plain logit, and times
+# a weight of 0 it is 0, where −inf would be NaN.
+_FAR = -1e30
+# A plain logit is above this if it is not hidden.
+HIDDEN_BELOW = _FAR / 2
+# Penalties of places on the edge of a mask that are kept: a stripe has few of them.
+_KEPT = 8
+# Keys of a mask without a known reach, or of an equation with more steps, that are read at once.
+_PIECE = 2048
+
+
+class CallStripe:
+    """Rows of an AttentionCall.
+
+    `logsumexp` (heads, rows) is given where only some keys will be asked for, by `at`.
+    """
+
+    def __init__(
+        self,
+        group: HeadGroup,
+        rows: slice,
+        scratch: Scratch,
+        *,
+        keep_context: bool = False,
+        logsumexp: Tensor | None = None,
+    ) -> None:
+        self.rows, self.size, self.plain = rows, group.size, group.plain
+        self._group, self._scratch = group, scratch
+        self._keep, self._logsumexp = keep_context, logsumexp
+        self._context: Tensor | None = None
+        # by row of all heads: the logit that is subtracted, the sum of exponentials, what is blind
+        self._base = self._total = self._blind = torch.empty(0)
+        self._unit = _LOG2_E if group.plain else 1.0  # the equation's logits are natural ones
+        if group.plain:
+            self._query = (group.query(rows) * (group.call.scale * _LOG2_E)).flatten(0, 1)
+
+    def fill(self, keys: slice, out: Tensor) -> Tensor:
+        """Write the weights; see Stripe."""
+        logs = self.logits(keys, out.shape[1])
+        lowest = logs.new_full((len(logs), 1), -torch.inf)
+        base = self.base(logs.amax(dim=1, keepdim=True) if logs.shape[1] else lowest)
+        self._to_base_2(logs.sub_(base))
+        torch.exp2(logs, out=out)
+        own = out.sum(dim=1, keepdim=True)
+        entropy = logs.mul_(out).sum(dim=1, keepdim=True).neg_()
+        total = own + self._to_base_2(self.sinks() - base).exp2()
+        shares = self.settle(base, total)
+        # −Σ w·log₂ w of w = share · exponential
+        entropy += own * total.log2().masked_fill_(total == 0.0, 0.0)
+        out.mul_(shares)
+        out[:, keys.stop - keys.start :] = 0.0  # a row that is NaN is so in its keys
+        self.take(out[:, : keys.stop - keys.start], keys)
+        return entropy.mul_(shares)[:, 0]
+
+    def base(self, maximum: Tensor) -> Tensor:
+        """Return what is subtracted from the logits of each row before the exponential.
+
+        It is the row's largest logit, the sink's among them, or 0 where there is none.
+        Shapes: (heads · rows, 1) -> the same.
+        """
+        if self.plain:
+            self._blind = maximum < HIDDEN_BELOW
+        largest = torch.maximum(maximum.masked_fill(self._blind, -torch.inf), self.sinks())
+        # a row of −inf that are not hidden stays so, and comes out NaN as of any softmax
+        return largest.masked_fill_(self._blind & (largest == -torch.inf), 0.0)
+
+    def sinks(self) -> Tensor:
+        """Return the sink's logit of each row, −inf if there is none: (heads · rows, 1)."""
+        rows = self.rows.stop - self.rows.start
+        sinks = self._group.sinks()
+        if sinks is None:
+            sinks = torch.full(
+                (self.size,), -torch.inf, dtype=self._scratch.dtype, device=self._scratch.device
+            )
+        return (sinks * self._unit).repeat_interleave(rows)[:, None]
+
+    def settle(self, base: Tensor, total: Tensor) -> Tensor:
+        """Take each row's sum of exponentials, and return what to multiply those with.
+
+        Shapes: (heads · rows, 1) -> the same, 0 where there is no exponential.
+        """
+        self._base, self._total = base, total
+        return total.reciprocal().masked_fill_(total == 0.0, 0.0)
+
+    def take(self, weights: Tensor, keys: slice) -> None:
+        """Compute the context, if it is kept, of the weights of all keys: (heads · rows, keys)."""
+        if self._keep:
+            context = weights @ self._group.value(keys)[0]
+            self._context = self._by_head(context).masked_fill_(self._by_head(self._blind), 0.0)
+
+    def known(self) -> Rows:
+        """Return what is known; see Stripe."""
+        wide = torch.float64 if self._base.device.type != "mps" else self._base.dtype
+        logsumexp = self._base.to(wide) / self._unit + self._total.to(wide).log()
+        blind = self._by_head(self._blind)[..., 0]
+        return Rows(self._by_head(logsumexp)[..., 0], self._context, blind)
+
+    def at(self, keys: Tensor) -> Tensor:
+        """Return the weights of some keys; see Stripe."""
+        assert self._logsumexp is not None
+        base = self._logsumexp.masked_fill(self._logsumexp == -torch.inf, 0.0) * self._unit
+        logs = _minus(self._by_head(self.logits(keys, len(keys))), base)
+        return self._to_base_2(logs).exp2()
+
+    def logits(self, keys: slice | Tensor, width: int) -> Tensor:
+        """Return logits in memory that the next stripe may use, plain ones to base 2.
+
+        Hidden keys lie far below all others, at −inf if the logits are not plain.
+        Shapes: (heads · rows, width).
+
+        There are `width` columns, more than keys, so that equal logits give equal weights: what is
+        left of a row after whole vectors is rounded in another way.
+        """
+        rows = self.size * (self.rows.stop - self.rows.start)
+        count = keys.stop - keys.start if isinstance(keys, slice) else len(keys)
+        logs = self._scratch.logit_rows(rows, width)
+        if count < width:
+            logs[:, count:] = _FAR if self.plain else -torch.inf
+        if not self.plain:
+            self._by_equation(keys, self._by_head(logs))
+            return logs
+        torch.mm(self._query, self._group.key(keys)[0].t(), out=logs[:, :count])
+        self._hide(self._by_head(logs)[..., :count], keys)
+        return logs
+
+    def _by_head(self, flat: Tensor) -> Tensor:
+        return flat.view(self.size, self.rows.stop - self.rows.start, flat.shape[1])
+
+    def _to_base_2(self, logs: Tensor) -> Tensor:
+        """Turn logarithms of the stripe's own kind into those to base 2, in place."""
+        if not self.plain:
+            logs.mul_(_LOG2_E).clamp_(min=_FAR)  # keeps a NaN, and 0 · −inf is none
+        return logs
+
+    def _hide(self, logs: Tensor, keys: slice | Tensor) -> None:
+        """Put the hidden keys far below all others."""
+        if not isinstance(keys, slice):
+            if self._group.call.mask.reach.filled:
+                for start, end in self._edges(slice(int(keys[0]), int(keys[-1]) + 1)):
+                    some = slice(*torch.searchsorted(keys, keys.new_tensor([start, end])).tolist())
+                    logs[..., some] += self._beyond(keys[some])
+                return
+            seen = self._group.seen(self.rows, keys)
+            if seen is not None:
+                logs += _penalty(seen, logs.dtype)
+            return
+        for start, end in self._edges(keys):
+            for some in _pieces(slice(start, end)):
+                penalty = self._edge(some)
+                if penalty is not None:
+                    logs[..., some.start - keys.start : some.stop - keys.start] += penalty
+
+    def _beyond(self, keys: Tensor) -> Tensor:
+        """Return what hides the keys out of reach: (rows, keys). Truth values take longer."""
+        reach, place, dtype = (
+            self._group.call.mask.reach,
+            self._group.call.query_offset,
+            self._scratch.dtype,
+        )
+        rows = torch.arange(self.rows.start + place, self.rows.stop + place, device=keys.device)
+        far = keys.to(dtype) - rows.to(dtype)[:, None]  # of whole numbers the difference is exact
+        out = (far - reach.last).clamp_(0.0, 1.0) if reach.last < math.inf else far.new_zeros(())
+        if reach.first > -math.inf:
+            out = out + (reach.first - far).clamp_(0.0, 1.0)
+        return out.mul_(_FAR)
+
+    def _edges(self, keys: slice) -> list[tuple[int, int]]:
+        """Return the parts of a range of keys that some row may not see."""
+        reach, place = self._group.call.mask.reach, self._group.call.query_offset
+        low = reach.first + self.rows.stop - 1 + place
+        high = reach.last + self.rows.start + place + 1
+        if not reach.filled or low >= high:
+            return [(keys.start, keys.stop)]
+        parts = ((keys.start, min(keys.stop, low)), (max(keys.start, high), keys.stop))
+        return [(int(start), int(end)) for start, end in parts if start < end]
+
+    def _edge(self, keys: slice) -> Tensor | None:
+        """Return what is added to the logarithms of some keys, or None if all of them are seen."""
+        filled = self._group.call.mask.reach.filled
+        first, kept = self.rows.start, self._scratch.penalties
+        name = keys.start - first, keys.stop - first, self.rows.stop - first
+        if filled and name in kept:
+            return kept[name]
+        seen = self._group.seen(self.rows, keys)
+        if seen is None:
+            return None
+        penalty = _penalty(seen, self._scratch.dtype)
+        if filled:  # then it is the same at every place with the same distances
+            if len(kept) >= _KEPT:
+                kept.clear()
+            kept[name] = penalty
+        return penalty
+
+    def _by_equation(self, keys: slice | Tensor, out: Tensor) -> None:
+        """Write the logits of the whole equation, and note which rows see none of the keys."""
+        if not isinstance(keys, slice):
+            out[..., : len(keys)] = self._group.logits(self.rows, keys)[0]
+            return
+        seeing = torch.zeros(out.shape[:2], dtype=torch.bool, device=out.device)
+        for some in _pieces(keys):
+            logits, seen = self._group.logits(self.rows, some)
+            out[..., some.start - keys.start : some.stop - keys.start] = logits
+            seeing |= True if seen is None else seen.any(dim=-1)
+        self._blind = ~seeing.flatten()[:, None]
+
+
+def _pieces(keys: slice) -> list[slice]:
+    starts = range(keys.start, keys.stop, _PIECE)
+    return [slice(start, min(start + _PIECE, keys.stop)) for start in starts]
+
+
+def _penalty(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    return (~seen).to(dtype).mul_(_FAR)
+
+
+def _minus(logits: Tensor, logsumexp: Tensor) -> Tensor:
+    """Subtract wide numbers of rows from narrow ones, in place, without rounding them first.
+
+    Shapes: logits (heads, rows, keys); logsumexp (heads, rows).
+    """
+    most = logsumexp.to(logits.dtype)
+    return logits.sub_(most[..., None]).sub_((logsumexp - most).to(logits.dtype)[..., None])

@@ -12,7 +12,8 @@ and warm (counted by Linux).
 - proven: each call computed again by attnscope's own equation, rows at a time, and compared with
   the model's output, then dropped;
 - measured: every measure of every row, key and head, without the matrix, proven, then dropped;
-  also with the ten strongest keys of every row;
+  also with the ten strongest keys of every row; compiled, the same with numba, of which what is
+  loaded once (its compiler, about 150 MB) is not counted;
 - eager: the same weights with attn_implementation="eager" and output_attentions=True;
 - TransformerLens: run_with_cache of the same model, its attention patterns alone or everything.
 """
@@ -43,10 +44,13 @@ def ids(tokens):
 MEASURED = """
 import attnscope
 from attnscope.attention.head_scores import prove
+from attnscope.attention.call import AttentionCall
 from attnscope.attention.measured import MeasureOptions
 from attnscope.attention.stripes import measure
 model = llama()
-OPTIONS = MeasureOptions(top={top}, grid=None, keep_context=True)
+OPTIONS = MeasureOptions(top={top}, grid=None, keep_context=True, compiled={compiled})
+zeros = torch.zeros(1, 9, 4)
+measure(AttentionCall(zeros, zeros, zeros), OPTIONS)  # loads what is loaded once
 def way(x):
     errors = []
     def take(call):
@@ -79,8 +83,10 @@ def way(x):
         model(x, use_cache=False)
     assert len(errors) == 8 and max(errors) < 1e-5
 """,
-    "measured": MEASURED.format(top=0),
-    "measured top 10": MEASURED.format(top=10),
+    "measured": MEASURED.format(top=0, compiled=False),
+    "measured top 10": MEASURED.format(top=10, compiled=False),
+    "compiled": MEASURED.format(top=0, compiled=True),
+    "compiled top 10": MEASURED.format(top=10, compiled=True),
     "eager": """
 model = llama("eager")
 def way(x):
@@ -177,6 +183,9 @@ def main() -> None:
         ways |= LENS_WAYS
     else:
         print("transformer-lens is not installed: left out")
+    if not importlib.util.find_spec("numba"):
+        print("numba is not installed: the compiled ways are left out")
+        ways = {name: code for name, code in ways.items() if not name.startswith("compiled")}
     if asked.ways:
         ways = {name: ways[name] for name in ("plain", *asked.ways.split(","))}
     print(f"{'tokens':>6}  {'way':<28}{'ratio':>7}{'MB above the model':>20}")

@@ -110,12 +110,16 @@ def verify(captured: CapturedCall) -> float:
 def output_error(context: Tensor, output: Tensor, seen: Tensor) -> float:
     """Return max |context − output| / max |output|, over the rows that may see a key.
 
-    Shapes: context, output (heads, rows, d_value); seen (heads or 1, rows, keys) bool.
+    Shapes: context, output (heads, rows, d_value); seen (heads or 1, rows, keys or 1) bool.
     """
-    blind = ~seen.any(dim=-1, keepdim=True)
-    output = output.to(context.dtype)
-    gap = (context - output).abs().masked_fill(blind, 0.0).max()
-    size = output.abs().masked_fill(blind, 0.0).max()
+    blind = ~seen.any(dim=-1, keepdim=True).expand(len(context), -1, -1)
+    gap = torch.zeros((), dtype=context.dtype, device=context.device)
+    size = torch.zeros_like(gap)
+    # a head at a time: what stays in the cache takes a fifth of the time
+    for mine, theirs, hidden in zip(context, output, blind, strict=True):
+        theirs = theirs.to(context.dtype)
+        gap = _largest(gap, (mine - theirs).abs_().masked_fill_(hidden, 0.0))
+        size = _largest(size, theirs.abs().masked_fill_(hidden, 0.0))
     return float(gap) if float(size) == 0.0 else float(gap / size)
 
 

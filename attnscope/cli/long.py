@@ -1,7 +1,7 @@
 """Attention of any length: which numbers are computed, decided before any of them is."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,9 +51,10 @@ class Shown:
 
     def look(self, run: "Run") -> Look:
         """Return how to show a run."""
-        return look_for(
+        look = look_for(
             run, self.target, self.steps, self.query, self.head, self.precision, self.norms
         )
+        return replace(look, window=self.long.is_window)
 
     def look_at_measures(self) -> Look:
         """Return how to show measures: the rows were chosen before they were measured."""

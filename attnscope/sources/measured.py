@@ -216,12 +216,19 @@ def checked_window(
     call: AttentionCall | ObservedCall, rows: slice, keys: slice, budget: Budget
 ) -> AttentionResult:
     """Compute a window. Raises: SizeError if it is larger than the budget."""
+    check_window(call, rows, keys, budget)
+    return window_of(call, rows, keys)
+
+
+def check_window(
+    call: AttentionCall | ObservedCall, rows: slice, keys: slice, budget: Budget
+) -> None:
+    """Raise SizeError if a window is larger than the budget. Only shapes are looked at."""
     down, across = (len(range(n)[part]) for part, n in ((rows, call.queries), (keys, call.keys)))
     dtype = torch.promote_types(call.value.dtype, torch.float32)  # half types are widened
     needed = dense_bytes(call.heads, down, across, dtype)
     needed += 3 * call.heads * down * call.keys * dtype.itemsize
     budget.check(needed, f"{down} × {across} cells of {call.heads} heads", "Give a smaller window")
-    return window_of(call, rows, keys)
 
 
 def window_note(queries: Axis, all_queries: int, keys: Axis, all_keys: int) -> str:

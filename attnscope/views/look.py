@@ -19,6 +19,7 @@ class Look:
 
     `queries` are row positions; None shows all. `show` is empty for the default steps. A long text
     is summarised unless `summarise` is False. `norms`: the lengths of weighted values too.
+    `window`: what is shown was cut out of more rows or keys.
     """
 
     show: tuple[str, ...] = ()
@@ -29,6 +30,7 @@ class Look:
     summarise: bool = True
     colour: bool = True
     norms: bool = False
+    window: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.precision <= MOST_DECIMALS:

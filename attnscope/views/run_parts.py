@@ -50,9 +50,10 @@ def parts_of_run(run: Run, look: Look) -> Iterator[Part]:
     if long and not look.show and not walk:
         if look.norms:
             yield Line("--show norms,output-norms prints the lengths that --norms adds", Tone.HINT)
+        less = "--rows and --keys a smaller window" if look.window else "--query N one row"
         yield Line(
             f"{len(run.queries)} queries × {len(run.keys)} keys: a summary. --show all prints "
-            "every step, --query N one row",
+            f"every step, {less}",
             Tone.HINT,
         )
 

@@ -239,6 +239,33 @@ def test_measures_that_do_not_fit_are_refused_before_the_text_is_run(cli, model,
     assert cli(*asked[:5], "0", "--measures", "--max-memory", "1GB").code == 0
 
 
+def test_a_window_that_does_not_fit_is_refused_before_the_text_is_run(cli, model, monkeypatch):
+    monkeypatch.setattr(model_measured, "forward", lambda *_: pytest.fail("the text was run"))
+    asked = ("run", TEXT, "--model", model, "--layer", "0", "--rows", "0:4", "--keys", "0:4")
+    done = cli(*asked, "--max-memory", "1KB")
+    assert done.code == 2
+    assert "4 × 4 cells" in done.err
+    assert "Give a smaller window" in done.err
+
+
+def test_a_large_window_names_what_makes_it_smaller(cli, tmp_path):
+    path = tmp_path / "vectors.safetensors"
+    save_file({name: torch.ones(1, 90, 4) for name in ("query", "key", "value")}, path)
+    done = cli("run", "--qkv", path, "--rows", "0:60", "--keys", "0:50")
+    assert "--rows and --keys a smaller window" in " ".join(done.out.split())
+    assert "--query" not in done.out
+    assert "--query N one row" in " ".join(cli("run", "--qkv", path).out.split())
+
+
+def test_a_map_is_explained_by_notes(cli, tmp_path):
+    path = tmp_path / "vectors.safetensors"
+    save_file({name: torch.ones(1, 90, 4) for name in ("query", "key", "value")}, path)
+    done = cli("run", "--qkv", path, "--measures", "--grid", "9", "-o", tmp_path / "map.svg")
+    assert done.code == 0
+    assert "note: a map of 90 queries × 90 keys" in done.err
+    assert "warning" not in done.err
+
+
 def test_one_row_is_one_query_in_words(cli, model, monkeypatch):
     monkeypatch.setattr("attnscope.cli.long_model.LONG", 2)
     done = cli("run", TEXT, "--model", model, "--layer", "0", "--query", "2")

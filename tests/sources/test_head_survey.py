@@ -248,7 +248,8 @@ def test_nothing_of_a_call_is_kept(models, monkeypatch):
     monkeypatch.setattr(module._Survey, "text", spy)
     survey_heads(models["decoder"], [cut(models["decoder"], TEXT)], None, OPTIONS)
     for one in kept:
-        for tensor in (one.captured.call.weights, one.captured.call.value, one.captured.output):
+        call = one.captured.call
+        for tensor in (call.query, call.key, call.value, one.captured.output):
             assert tensor.untyped_storage().nbytes() <= 8
 
 

@@ -344,7 +344,7 @@ def test_what_a_map_says_of_itself():
     assert [mapped.layer_name(i) for i in range(4)] == names
     assert [one.name for one in mapped.sites] == names
     assert mapped.settings.variant == "map of causal"
-    assert mapped.warnings[0] == (
+    assert mapped.notes[0] == (
         "a map of 40 queries × 40 keys: each cell is a block of up to 20 queries × 20 keys"
     )
     assert mapped.queries.labels == ("0–19", "20–39")
@@ -371,8 +371,8 @@ def test_the_page_of_a_map(browser, tmp_path):
     path.write_text(render_html(map_run(run), look_at_map(run, Look())))
     browser.open(path)
     assert browser.problems == []
-    assert "each cell is a block of up to 20 queries × 20 keys" in browser.text("warnings")
-    assert "in the mean over the block's queries" in browser.text("warnings")
+    assert "each cell is a block of up to 20 queries × 20 keys" in browser.text("notes")
+    assert "in the mean over the block's queries" in browser.text("notes")
     cells = browser.do("attnscopeCells(0, 0, [0, 0], [0, 1])")
     assert cells[0]["weight"] == 0.5
     assert [cell["seen"] for cell in cells] == [True, False]

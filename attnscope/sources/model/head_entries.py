@@ -15,7 +15,7 @@ from attnscope.survey.heads import Head, Score, names_of
 class CallScores:
     """What was measured of one call, over all texts so far."""
 
-    captured: CapturedCall  # hollow
+    captured: CapturedCall  # its outline
     key_heads: int
     error: float = 0.0
     scores: HeadScores | None = None

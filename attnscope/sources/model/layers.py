@@ -19,7 +19,7 @@ from attnscope.sources.model.architecture import Kind
 from attnscope.sources.model.batch import batch, forward
 from attnscope.sources.model.loaded import LoadedModel
 from attnscope.sources.model.positions import mixer_of, module_class, positions_of, window_of
-from attnscope.sources.model.sides import Progress, hollow, sides_of
+from attnscope.sources.model.sides import Progress, outline, sides_of
 from attnscope.survey.layers import LayerFacts, LayerSurvey, Without
 from attnscope.text.display import visible
 from attnscope.text.tokens import Tokens
@@ -40,7 +40,7 @@ class _Listener:
     def take(self, captured: CapturedCall) -> None:
         self.report(f"layer {captured.layer}", None)
         captured = replace(captured, call=with_rule(captured.call))
-        self.proven.append(Proven(hollow(captured), verify(captured)))
+        self.proven.append(Proven(outline(captured), verify(captured)))
         self.facts.append(_facts(self.loaded.model, captured))
 
 

@@ -27,7 +27,7 @@ from attnscope.sources.model.batch import Batch, batch, forward
 from attnscope.sources.model.focuses import Strip, Strongest, focuses_of
 from attnscope.sources.model.head_entries import site_of
 from attnscope.sources.model.loaded import LoadedModel
-from attnscope.sources.model.sides import CallKey, Progress, Sides, hollow, key_of, sides_of
+from attnscope.sources.model.sides import CallKey, Progress, Sides, key_of, outline, sides_of
 from attnscope.sources.model.survey import sketch_of
 from attnscope.survey.tokens import (
     Direction,
@@ -58,7 +58,7 @@ class _Listener:
         self.report(f"layer {captured.layer}", None)
         captured = replace(captured, call=with_rule(captured.call))
         found = measure(captured.call, MeasureOptions(top=0, grid=None, keep_context=True))
-        self.proven.append(Proven(hollow(captured), prove(captured, found)))
+        self.proven.append(Proven(outline(captured), prove(captured, found)))
         found_strip = self._strip(captured, found)
         if found_strip is not None:
             self.strips.append(found_strip)

@@ -13,13 +13,12 @@ from attnscope.attention.call import AttentionCall
 from attnscope.attention.gathered import with_rule
 from attnscope.attention.head_choice import chosen_captured
 from attnscope.attention.head_scores import prove
-from attnscope.attention.masks import EVERYTHING, Mask, Reach
 from attnscope.attention.measured import MeasureOptions, Measures
 from attnscope.attention.memory import Budget
 from attnscope.attention.result import AttentionResult
 from attnscope.attention.row_choice import captured_rows, rows_that_see
 from attnscope.attention.stripes import measure
-from attnscope.attention.verify import CapturedCall, ObservedCall, output_error
+from attnscope.attention.verify import CapturedCall, output_error
 from attnscope.measured_run import MeasuredLayer, MeasuredRun
 from attnscope.model_run import ModelCall, ModelRun
 from attnscope.run import Axis, Run, axis_of_positions, axis_of_tokens, part_of_axis
@@ -30,6 +29,7 @@ from attnscope.sources.measured import (
     MeasureAsked,
     RowWarnings,
     check_room,
+    check_window,
     checked_window,
     measured,
     window_note,
@@ -37,7 +37,7 @@ from attnscope.sources.measured import (
 )
 from attnscope.sources.model.batch import batch, forward
 from attnscope.sources.model.loaded import LoadedModel
-from attnscope.sources.model.sides import CallKey, Sides, key_of, sides_of
+from attnscope.sources.model.sides import CallKey, Sides, key_of, outline, sides_of
 from attnscope.sources.model.survey import sketch_of
 from attnscope.text.tokens import Tokens
 
@@ -86,37 +86,6 @@ class _Listener:
         return document.only([c for c in document.calls if key_of(c.captured) in self.wanted])
 
 
-def outline(captured: CapturedCall, count: int | None = None) -> CapturedCall:
-    """Return a captured call that still tells what it is, and holds no vectors.
-
-    `count`: as it would be of so many queries and keys.
-    """
-    zero = torch.zeros((), dtype=captured.output.dtype, device=captured.output.device)
-
-    def blank(*shape: int) -> torch.Tensor:
-        return zero.expand(*shape)
-
-    call = captured.call
-    shape: AttentionCall | ObservedCall
-    if isinstance(call, ObservedCall):
-        shape = ObservedCall(blank(call.heads, call.queries, call.keys), blank(*call.value.shape))
-    else:
-        mask = call.mask
-        if mask.reach == Reach():  # it may hold a matrix of cells
-            mask = Mask(mask.name, EVERYTHING.rule)
-        (heads, rows, width), (shared, columns, wide) = call.query.shape, call.value.shape
-        rows, columns = (rows, columns) if count is None else (count, count)
-        shape = replace(
-            call,
-            query=blank(heads, rows, width),
-            key=blank(shared, columns, width),
-            value=blank(shared, columns, wide),
-            mask=mask,
-            bias=None if call.bias is None else blank(1, 1, 1),
-        )
-    return replace(captured, call=shape, output=blank(*captured.output.shape))
-
-
 def prove_text(
     loaded: LoadedModel, texts: tuple[Tokens, Tokens | None], report: Report
 ) -> ModelRun:
@@ -146,8 +115,8 @@ def measure_text(
     Raises: OptionError for a layer or head that is not there, before the text is run.
     """
     calls = _wanted(loaded, texts[0], layer)
-    if texts[1] is None:
-        _check_room(calls, texts[0], choose)
+    for one in _foreseen(calls, texts):
+        check_room(one, choose(axis_of_tokens(texts[0])))
     layers: list[MeasuredLayer] = []
 
     def take(captured: CapturedCall, sides: Sides) -> float:
@@ -207,6 +176,8 @@ def window_of_text(
     `window(queries, keys)` says which rows and keys of so many.
     """
     calls = _wanted(loaded, texts[0], layer)
+    for one in _foreseen(calls, texts):
+        check_window(one, *window(one.queries, one.keys), budget)
     results: list[AttentionResult] = []
     seeing: list[torch.Tensor] = []
 
@@ -251,15 +222,15 @@ def _wanted(loaded: LoadedModel, text: Tokens, layer: str) -> dict[CallKey, Mode
     return {key_of(call.captured): call for call in calls}
 
 
-def _check_room(
-    calls: Mapping[CallKey, ModelCall], text: Tokens, choose: Callable[[Axis], MeasureAsked]
-) -> None:
-    """Raise SizeError if the measures of a layer will not fit, before the text is run."""
-    asked = choose(axis_of_tokens(text))
-    for call in calls.values():
-        long = outline(call.captured, len(text)).call
-        if call.site.part == "" and isinstance(long, AttentionCall):
-            check_room(long, asked)
+def _foreseen(
+    calls: Mapping[CallKey, ModelCall], texts: tuple[Tokens, Tokens | None]
+) -> list[AttentionCall]:
+    """Return outlines of the calls that a text will make, as far as they are known before."""
+    if texts[1] is not None:
+        return []
+    own = [call.captured for call in calls.values() if call.site.part == ""]
+    found = [outline(captured, len(texts[0])).call for captured in own]
+    return [call for call in found if isinstance(call, AttentionCall)]
 
 
 def _bytes_of(measures: Measures) -> int:

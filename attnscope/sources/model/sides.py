@@ -1,4 +1,4 @@
-"""What the rows and columns of a call are: tokens of the one text or the other."""
+"""What the rows and columns of a call are: tokens of the one text or the other; its outline."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from attnscope.attention.call import AttentionCall
 from attnscope.attention.head_scores import TokenFacts
+from attnscope.attention.masks import EVERYTHING, Mask, Reach
 from attnscope.attention.verify import CapturedCall, ObservedCall
 from attnscope.run import axis_of_tokens
 from attnscope.sources.capture.document import TextAxes, part_of
@@ -70,15 +72,35 @@ def key_of(captured: CapturedCall) -> CallKey:
     return captured.module_name, captured.nth, captured.layer, captured.kind
 
 
-def hollow(captured: CapturedCall) -> CapturedCall:
-    """Return a captured call that still tells its shape, and holds no memory."""
-    call, like = captured.call, captured.output
-    zero = torch.zeros((), dtype=like.dtype, device=like.device)
-    shape = ObservedCall(
-        zero.expand(call.heads, call.queries, call.keys),
-        zero.expand(call.heads, call.keys, call.value.shape[2]),
-    )
-    return replace(captured, call=shape, output=zero.expand(like.shape))
+def outline(captured: CapturedCall, count: int | None = None) -> CapturedCall:
+    """Return a captured call that still tells what it is, and holds no vectors.
+
+    `count`: as it would be of so many queries and keys.
+    """
+    zero = torch.zeros((), dtype=captured.output.dtype, device=captured.output.device)
+
+    def blank(*shape: int) -> Tensor:
+        return zero.expand(*shape)
+
+    call = captured.call
+    shape: AttentionCall | ObservedCall
+    if isinstance(call, ObservedCall):
+        shape = ObservedCall(blank(call.heads, call.queries, call.keys), blank(*call.value.shape))
+    else:
+        mask = call.mask
+        if mask.reach == Reach():  # it may hold a matrix of cells
+            mask = Mask(mask.name, EVERYTHING.rule)
+        (heads, rows, width), (shared, columns, wide) = call.query.shape, call.value.shape
+        rows, columns = (rows, columns) if count is None else (count, count)
+        shape = replace(
+            call,
+            query=blank(heads, rows, width),
+            key=blank(shared, columns, width),
+            value=blank(shared, columns, wide),
+            mask=mask,
+            bias=None if call.bias is None else blank(1, 1, 1),
+        )
+    return replace(captured, call=shape, output=blank(*captured.output.shape))
 
 
 def beginning(tokens: Tokens, count: int) -> Tokens:

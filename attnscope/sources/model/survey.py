@@ -25,8 +25,8 @@ from attnscope.sources.model.sides import (
     Progress,
     Sides,
     beginning,
-    hollow,
     key_of,
+    outline,
     sides_of,
 )
 from attnscope.sources.model.watch import run_texts
@@ -59,7 +59,7 @@ class _Survey:
             scores, error = score_and_prove(captured, facts, window=window)
         key, call = key_of(captured), captured.call
         key_heads = call.key_heads if isinstance(call, AttentionCall) else call.heads
-        here = self.found.setdefault(key, CallScores(hollow(captured), key_heads))
+        here = self.found.setdefault(key, CallScores(outline(captured), key_heads))
         here.prove(error)
         here.add("scores", scores)
         here.add("uniform", self._uniform(captured, sides))
@@ -189,7 +189,7 @@ def document_of(
     without: Sequence[str],
     skipped: Sequence[str],
 ) -> ModelRun:
-    """Return hollow calls as a document: where each was made, and its proof."""
+    """Return outlines of calls as a document: where each was made, and its proof."""
     records = [Proven(one.captured, one.error) for one in found]
     return model_run(
         loaded.name,

@@ -4,7 +4,9 @@ function begin() {
   at("headline").textContent = `${run.headline} · ${queries.length} queries × ${keys.length} keys`;
   at("warnings").hidden = run.warnings.length === 0;
   at("warnings").append(...run.warnings.map((line) => element("li", line, "warning")));
-  const facts = [...run.settings, ...run.notes.map((line) => ["note", line]), ...run.provenance];
+  at("notes").hidden = run.notes.length === 0;
+  at("notes").append(...run.notes.map((line) => element("li", line, "quiet")));
+  const facts = [...run.settings, ...run.provenance];
   for (const [name, value] of facts) at("facts").append(element("dt", name), element("dd", value));
   at("layer").replaceChildren(...run.layers.flatMap(({ heads, name }, layer) => {
     const option = element("option", name);

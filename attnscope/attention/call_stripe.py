@@ -53,19 +53,25 @@ class CallStripe:
     def fill(self, keys: slice, out: Tensor) -> Tensor:
         """Write the weights; see Stripe."""
         logs = self.logits(keys, out.shape[1])
-        lowest = logs.new_full((len(logs), 1), -torch.inf)
-        base = self.base(logs.amax(dim=1, keepdim=True) if logs.shape[1] else lowest)
+        base = self.base(
+            logs.amax(dim=1, keepdim=True)
+            if logs.shape[1]
+            else logs.new_full((len(logs), 1), -torch.inf)
+        )
         self._to_base_2(logs.sub_(base))
         torch.exp2(logs, out=out)
         own = out.sum(dim=1, keepdim=True)
         entropy = logs.mul_(out).sum(dim=1, keepdim=True).neg_()
-        total = own + self._to_base_2(self.sinks() - base).exp2()
+        sinks = self.sinks()
+        total = own if sinks is None else own + self._to_base_2(sinks - base).exp2_()
         shares = self.settle(base, total)
         # −Σ w·log₂ w of w = share · exponential
         entropy += own * total.log2().masked_fill_(total == 0.0, 0.0)
         out.mul_(shares)
-        out[:, keys.stop - keys.start :] = 0.0  # a row that is NaN is so in its keys
-        self.take(out[:, : keys.stop - keys.start], keys)
+        count = keys.stop - keys.start
+        if count < out.shape[1]:
+            out[:, count:] = 0.0  # a row that is NaN is so in its keys
+        self.take(out[:, :count], keys)
         return entropy.mul_(shares)[:, 0]
 
     def base(self, maximum: Tensor) -> Tensor:
@@ -76,19 +82,19 @@ class CallStripe:
         """
         if self.plain:
             self._blind = maximum < HIDDEN_BELOW
-        largest = torch.maximum(maximum.masked_fill(self._blind, -torch.inf), self.sinks())
+        sinks = self.sinks()
         # a row of −inf that are not hidden stays so, and comes out NaN as of any softmax
+        if sinks is None:
+            return maximum.masked_fill(self._blind, 0.0)
+        largest = torch.maximum(maximum.masked_fill(self._blind, -torch.inf), sinks)
         return largest.masked_fill_(self._blind & (largest == -torch.inf), 0.0)
 
-    def sinks(self) -> Tensor:
-        """Return the sink's logit of each row, −inf if there is none: (heads · rows, 1)."""
-        rows = self.rows.stop - self.rows.start
+    def sinks(self) -> Tensor | None:
+        """Return the sink's logit of each row, (heads · rows, 1), or None if there is none."""
         sinks = self._group.sinks()
         if sinks is None:
-            sinks = torch.full(
-                (self.size,), -torch.inf, dtype=self._scratch.dtype, device=self._scratch.device
-            )
-        return (sinks * self._unit).repeat_interleave(rows)[:, None]
+            return None
+        return (sinks * self._unit).repeat_interleave(self.rows.stop - self.rows.start)[:, None]
 
     def settle(self, base: Tensor, total: Tensor) -> Tensor:
         """Take each row's sum of exponentials, and return what to multiply those with.

@@ -30,10 +30,13 @@ class CompiledMeasures(StripeMeasures):
         count, first_row = self.end - self.first_key, stripe.rows.start
         logits = stripe.logits(keys, whole_vectors(count))
         softmax, by_row = logits.new_zeros(2, 3, len(logits))
+        sinks = stripe.sinks()
+        sinks = logits.new_full((len(logits),), -torch.inf) if sinks is None else sinks[:, 0]
+        self.profile.zero_()
         gather_rows(
             logits.numpy(),
             _bits(logits),
-            stripe.sinks()[:, 0].numpy(),
+            sinks.numpy(),
             buffer.memory.numpy(),
             _bits(buffer.memory),
             softmax.numpy(),

@@ -35,30 +35,33 @@ class StripeMeasures:
         wide = torch.float64 if like.device.type != "mps" else like.dtype
         self.sums = like.new_zeros(len(SUMS), heads, rows, dtype=wide)
         self.flat_sums = self.sums.flatten(1)
-        self.first = like.new_zeros(heads, rows)
-        self.largest = self.first
-        self.largest_key = like.new_full((heads, rows), -1, dtype=torch.int64)
+        self._like = like
         self.strongest_of_row: tuple[Tensor, Tensor] | None = None
         cells = plan.cells_of(stripe.rows)
         self.start = self.first_key // plan.cell_keys * plan.cell_keys
         width = -(-(self.end - self.start) // plan.cell_keys) * plan.cell_keys
         shape = (heads, cells.stop - cells.start, width)
         self.received, self.highest = like.new_empty(shape), like.new_empty(shape)
-        for keys in (self.received, self.highest):  # what is not written below
-            keys[..., : self.first_key - self.start] = 0.0
-            keys[..., self.end - self.start :] = 0.0
-        self.profile = like.new_zeros(heads, rows - 1 + self.end - self.first_key)
+        if (self.first_key, self.end) != (self.start, self.start + width):
+            for keys in (self.received, self.highest):  # what is not written below
+                keys[..., : self.first_key - self.start] = 0.0
+                keys[..., self.end - self.start :] = 0.0
+        self.profile = like.new_empty(heads, rows - 1 + self.end - self.first_key)
         self.profile_from = self.first_key - (stripe.rows.stop - 1 + plan.query_offset)
 
     def gather(self, buffer: WeightBuffer) -> None:
         """Compute the weights of the stripe, and measure them."""
         heads, rows = self.shape
         count = self.end - self.first_key
+        if self.first_key > 0 or not count:
+            self.first = self._like.new_zeros(heads, rows)
         if not count:
+            self.largest = self.first
+            self.largest_key = torch.full_like(self.first, -1, dtype=torch.int64)
             self.stripe.fill(slice(0, 0), self.first.new_empty(heads * rows, 0))
             return
         buffer.lay_out(heads, rows, count, self.plan.width)
-        maxima = self.first.new_empty(heads * rows, -(-count // buffer.group))
+        maxima = self._like.new_empty(heads * rows, -(-count // buffer.group))
         self.read(buffer, maxima)
         self._add_special(buffer)
         self._add_local(buffer)
@@ -76,8 +79,7 @@ class StripeMeasures:
         count = self.end - self.first_key
         out = buffer.flat(0, whole_vectors(count))
         keys = slice(self.first_key, self.end)
-        self.flat_sums[ENTROPY] = self.stripe.fill(keys, out)
-        self.flat_sums[ENTROPY] *= math.log(2.0)  # bits
+        self.flat_sums[ENTROPY] = self.stripe.fill(keys, out).mul_(math.log(2.0))  # bits
         self._add_rows(buffer)
         self._sum_keys(buffer.weights)
         torch.amax(buffer.groups(0, count), dim=2, out=maxima)
@@ -88,23 +90,23 @@ class StripeMeasures:
         plan, sums, begin = self.plan, self.flat_sums, self.first_key
         first = self.stripe.rows.start + plan.query_offset
         last = first + self.shape[1] - 1
-        for start, stop in _cut(slice(self.first_key, self.end), first, last + 1):
+        row = plan.rising[: self.shape[1]].repeat(self.shape[0])
+        for start, stop in _cut(slice(begin, self.end), first, last + 1):
             weights = buffer.flat(start - begin, stop - begin)
-            # how far a key is from the nearest row; how far that is from the others comes last
+            whole = weights.sum(dim=1)
+            # how far a key is from the nearest row, and that row from this one
             if stop <= first:
-                sums[BEFORE] += weights.sum(dim=1)
+                sums[BEFORE] = whole
                 far = plan.falling[len(plan.falling) - 1 - (first - start) :][: stop - start]
-                sums[DISTANCE] += torch.mv(weights, far)
+                sums[DISTANCE] += torch.mv(weights, far).add_(whole.mul_(row))
             elif start > last:
-                sums[AFTER] += weights.sum(dim=1)
-                sums[DISTANCE] += torch.mv(weights, plan.rising[start - last :][: stop - start])
+                sums[AFTER] = whole
+                far = plan.rising[start - last :][: stop - start]
+                sums[DISTANCE] += torch.mv(weights, far).add_(whole.mul_(row.flip(0)))
             else:
-                sums[AMONG] += weights.sum(dim=1)
+                sums[AMONG] = whole
                 near = plan.square[: self.shape[1], start - first : stop - first]
-                among = (weights.view(*self.shape, -1) * near).sum(dim=2)
-                sums[DISTANCE] += among.flatten()
-        row = plan.rising[: self.shape[1]]
-        self.sums[DISTANCE] += self.sums[BEFORE] * row + self.sums[AFTER] * row.flip(0)
+                sums[DISTANCE] += (weights.view(*self.shape, -1) * near).sum(dim=2).flatten()
 
     def _sum_keys(self, weights: Tensor) -> None:
         """Take sum and maximum of each key, by the rows of a cell of the map."""

@@ -22,13 +22,14 @@ HIDDEN_BELOW = _FAR / 2
 # Penalties of places on the edge of a mask that are kept: a stripe has few of them.
 _KEPT = 8
 # Keys of a mask without a known reach, or of an equation with more steps, that are read at once.
-_PIECE = 2048
+PIECE = 2048
 
 
 class CallStripe:
     """Rows of an AttentionCall.
 
-    `logsumexp` (heads, rows) is given where only some keys will be asked for, by `at`.
+    `logsumexp` (heads, rows) is given where only some keys will be asked for, by `order_at`; it is
+    0 for rows that see nothing.
     """
 
     def __init__(
@@ -117,12 +118,14 @@ class CallStripe:
         blind = self._by_head(self._blind)[..., 0]
         return Rows(self._by_head(logsumexp)[..., 0], self._context, blind)
 
-    def at(self, keys: Tensor) -> Tensor:
-        """Return the weights of some keys; see Stripe."""
+    def order_at(self, keys: Tensor) -> Tensor:
+        """Return the logarithms of the weights of some keys, of any base; see Stripe."""
         assert self._logsumexp is not None
-        base = self._logsumexp.masked_fill(self._logsumexp == -torch.inf, 0.0) * self._unit
-        logs = _minus(self._by_head(self.logits(keys, len(keys))), base)
-        return self._to_base_2(logs).exp2()
+        base = (self._logsumexp * self._unit)[..., None]
+        logs = self._by_head(self.logits(keys, len(keys)))
+        # wide numbers are subtracted from narrow ones without rounding them first
+        most = base.to(logs.dtype)
+        return logs.sub_(most).sub_((base - most).to(logs.dtype))
 
     def logits(self, keys: slice | Tensor, width: int) -> Tensor:
         """Return logits in memory that the next stripe may use, plain ones to base 2.
@@ -157,10 +160,10 @@ class CallStripe:
     def _hide(self, logs: Tensor, keys: slice | Tensor) -> None:
         """Put the hidden keys far below all others."""
         if not isinstance(keys, slice):
-            if self._group.call.mask.reach.filled:
-                for start, end in self._edges(slice(int(keys[0]), int(keys[-1]) + 1)):
-                    some = slice(*torch.searchsorted(keys, keys.new_tensor([start, end])).tolist())
-                    logs[..., some] += self._beyond(keys[some])
+            reach = self._group.call.mask.reach
+            if reach.filled:
+                if (reach.first, reach.last) != (-math.inf, math.inf):
+                    logs += self._beyond(keys)
                 return
             seen = self._group.seen(self.rows, keys)
             if seen is not None:
@@ -181,10 +184,10 @@ class CallStripe:
         )
         rows = torch.arange(self.rows.start + place, self.rows.stop + place, device=keys.device)
         far = keys.to(dtype) - rows.to(dtype)[:, None]  # of whole numbers the difference is exact
-        out = (far - reach.last).clamp_(0.0, 1.0) if reach.last < math.inf else far.new_zeros(())
-        if reach.first > -math.inf:
-            out = out + (reach.first - far).clamp_(0.0, 1.0)
-        return out.mul_(_FAR)
+        if reach.first == -math.inf:
+            return far.sub_(reach.last).clamp_(0.0, 1.0).mul_(_FAR)
+        near = (reach.first - far).clamp_(0.0, 1.0)
+        return near.add_(far.sub_(reach.last).clamp_(0.0, 1.0)).mul_(_FAR)
 
     def _edges(self, keys: slice) -> list[tuple[int, int]]:
         """Return the parts of a range of keys that some row may not see."""
@@ -227,18 +230,9 @@ class CallStripe:
 
 
 def _pieces(keys: slice) -> list[slice]:
-    starts = range(keys.start, keys.stop, _PIECE)
-    return [slice(start, min(start + _PIECE, keys.stop)) for start in starts]
+    starts = range(keys.start, keys.stop, PIECE)
+    return [slice(start, min(start + PIECE, keys.stop)) for start in starts]
 
 
 def _penalty(seen: Tensor, dtype: torch.dtype) -> Tensor:
     return (~seen).to(dtype).mul_(_FAR)
-
-
-def _minus(logits: Tensor, logsumexp: Tensor) -> Tensor:
-    """Subtract wide numbers of rows from narrow ones, in place, without rounding them first.
-
-    Shapes: logits (heads, rows, keys); logsumexp (heads, rows).
-    """
-    most = logsumexp.to(logits.dtype)
-    return logits.sub_(most[..., None]).sub_((logsumexp - most).to(logits.dtype)[..., None])

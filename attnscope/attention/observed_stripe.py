@@ -33,7 +33,7 @@ class ObservedStripe:
         """Return what is known; see Stripe."""
         return observed_rows(self._call, self._head, self.rows, keep_context=self._keep)
 
-    def at(self, keys: Tensor) -> Tensor:
+    def order_at(self, keys: Tensor) -> Tensor:
         """Return the weights of some keys; see Stripe."""
         weights = self._weights[..., keys]
         return weights.to(torch.promote_types(weights.dtype, torch.float32))

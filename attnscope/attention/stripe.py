@@ -37,8 +37,8 @@ class Stripe(Protocol):
     def known(self) -> Rows:
         """Return what is known, after `fill`."""
 
-    def at(self, keys: Tensor) -> Tensor:
-        """Return the weights of some keys, in ascending order: (heads, rows, keys)."""
+    def order_at(self, keys: Tensor) -> Tensor:
+        """Return numbers that have the order of the weights of some keys: (heads, rows, keys)."""
 
 
 @dataclass(slots=True, eq=False)

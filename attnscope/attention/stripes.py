@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attnscope.attention.call import AttentionCall
-from attnscope.attention.call_stripe import CallStripe
+from attnscope.attention.call_stripe import PIECE, CallStripe
 from attnscope.attention.head_group import wide_dtype
 from attnscope.attention.measured import MeasureOptions, Measures, effective_keys, quantiles
 from attnscope.attention.stripe import Scratch
@@ -43,9 +43,10 @@ _LONG = 1 << 28
 _seen = [0]
 # Matrices of logits of a stripe that are alive at once, beside the weights.
 _MATRICES = 2
+# Pieces of a stripe that are alive at once where logits take more steps than a product.
+_PIECES = 4
 # Keys whose largest query is looked for at once.
 _KEYS_AT_ONCE = 1024
-_BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 @torch.no_grad()
@@ -124,6 +125,7 @@ class _Pass:
         self._stripes = plan.stripes()
         self._numbers = {rows.start: number for number, rows in enumerate(self._stripes)}
         self._rooms = threading.local()
+        self._bases = like  # each row's log-sum-exp, once it is known
         self._crew = Crew(len(self._stripes) * len(source.heads), progress)
 
     def run(self, workers: int) -> None:
@@ -164,6 +166,8 @@ class _Pass:
     def _searches(self) -> list[Callable[[], None]]:
         """Return one job per head and stripe that holds the largest weight of some key."""
         jobs: list[Callable[[], None]] = []
+        sums = self._totals.logsumexp
+        self._bases = sums.masked_fill(sums == -torch.inf, 0.0)
         for head, stripes in enumerate(self._totals.keys.stripe_of_highest):
             order = stripes.argsort(stable=True)
             counts = torch.bincount(stripes + 1, minlength=len(self._stripes) + 1).tolist()
@@ -179,11 +183,10 @@ class _Pass:
         """Find which row of a stripe gave each of some keys the largest weight."""
         self._crew.check()
         rows = self._stripes[number]
-        logsumexp = self._totals.logsumexp[head : head + 1, rows]
+        logsumexp = self._bases[head : head + 1, rows]
         stripe = self._source.known(head, rows, logsumexp, self._room_of_worker().scratch)
-        rows_of_keys = rows.start + _first_largest(stripe.at(keys)[0])
         found = self._totals.keys.query_of_highest
-        found[head, keys] = rows_of_keys.to(found.dtype)
+        found[head, keys] = _first_largest(stripe.order_at(keys)[0], rows.start).to(found.dtype)
 
 
 def _compiled_measures(
@@ -208,19 +211,20 @@ def _compiled_measures(
     return CompiledMeasures
 
 
-def _first_largest(weights: Tensor) -> Tensor:
+def _first_largest(numbers: Tensor, first: int) -> Tensor:
     """Return the first row that has the largest number of each column, or a NaN.
 
-    Shapes: (rows, columns) -> (columns,). Down a column, argmax takes ten times as long as this,
-    and truth values four times. What is not negative has the order of its bits.
+    `first` is the number of row 0. Shapes: (rows, columns) -> (columns,). Down a column, argmax
+    takes ten times as long as this, and truth values four times.
     """
-    most = weights.amax(dim=0)
+    most = numbers.amax(dim=0)
     if bool(most.isnan().any()):
-        return weights.argmax(dim=0)
-    bits, count = _BITS[weights.dtype], len(weights)
-    back = torch.arange(count, 0, -1, device=weights.device, dtype=bits)
-    less = (weights.view(bits) - most.view(bits)).clamp_(min=-1)
-    return count - less.mul_(count).add_(back[:, None]).amax(dim=0).long()
+        return numbers.argmax(dim=0) + first
+    count = len(numbers)
+    # 0 where a number is the largest, and far below where it is not; then the earlier the more
+    behind = torch.arange(count, 0, -1, device=numbers.device, dtype=numbers.dtype)
+    order = (numbers - most).sign_().mul_(count).add_(behind[:, None]).amax(dim=0)
+    return (count + first) - order.long()
 
 
 def estimate_bytes(
@@ -240,12 +244,23 @@ def estimate_bytes(
     cells = -(-plan.queries // plan.cell_rows) * -(-plan.keys // plan.cell_keys)
     by_head = cells * (8 + 2 * size) + (plan.queries + plan.keys) * (8 + size)
     result = call.heads * (plan.queries * by_row + plan.keys * by_key + by_head)
-    stripe_cells = -(-plan.rows // plan.cell_rows)
-    stripe = group * plan.keys * (stripe_cells * (2 * size + 4) + 8)
-    rows = group * plan.rows
-    # the logits, what one operation on all of them needs, and what some rows give to their groups
-    work = (
-        rows * plan.width * size * _MATRICES + rows * (plan.top + 1) * plan.group * (size + 8) * 3
-    )
-    room = bytes_of(group, plan.rows, plan.width, plan.group, size) + work + stripe
+    widths = call.value.shape[2]
+    if isinstance(call, AttentionCall):
+        widths += call.key.shape[2]
+    room = _room_bytes(plan, group, size)
+    if call.value.dtype.itemsize < size:  # keys and values of a stripe are widened
+        room += plan.width * widths * size
     return result + workers * room + 2 * len(plan.rising) * size
+
+
+def _room_bytes(plan: Plan, group: int, size: int) -> int:
+    """Return how many bytes one worker takes, of `size` each number, for its stripes."""
+    rows = group * plan.rows
+    stripe_cells = -(-plan.rows // plan.cell_rows)
+    by_key = group * plan.keys * (stripe_cells * (2 * size + 4) + 8)
+    # the logits, what one operation on all of them needs, and what some rows give to their groups
+    logits = rows * plan.width * size * _MATRICES
+    strongest = rows * (plan.top + 1) * plan.group * (size + 8) * 3
+    pieces = rows * min(plan.width, PIECE) * size * _PIECES
+    weights = bytes_of(group, plan.rows, plan.width, plan.group, size)
+    return weights + logits + strongest + pieces + by_key

@@ -41,7 +41,7 @@ def cut_small(monkeypatch):
     monkeypatch.setattr(stripe_plan, "_ROWS_ELSEWHERE", (12, 4, 600))
     monkeypatch.setattr(stripe_plan, "_FEWEST", 2)
     monkeypatch.setattr(stripe_plan, "_GROUP", 16)
-    monkeypatch.setattr(call_stripe, "_PIECE", 30)
+    monkeypatch.setattr(call_stripe, "PIECE", 30)
 
 
 def drawn(
@@ -515,6 +515,8 @@ def test_the_estimate_is_what_is_allocated():
         assert result < estimate < 1.6 * result + 50e6
         more = estimate_bytes(call, options, workers=2) - estimate
         assert 1e6 < more < 50e6
+        half = AttentionCall(call.query.half(), call.key.half(), call.value.half(), mask=CAUSAL)
+        assert estimate_bytes(half, options, workers=1) == estimate + 3000 * 32 * 4
 
 
 def test_no_matrix_is_made():

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attnscope.attention.head_group import HeadGroup
 from attnscope.attention.stripe import Rows, Scratch
+from attnscope.attention.weight_buffer import VECTOR
 
 # exp2 costs a third of exp, so that logits are taken to base 2.
 _LOG2_E = 1.0 / math.log(2.0)
@@ -23,6 +24,8 @@ HIDDEN_BELOW = _FAR / 2
 _KEPT = 8
 # Keys of a mask without a known reach, or of an equation with more steps, that are read at once.
 PIECE = 2048
+# Numbers whose exponentials are taken at once: they stay in the second cache.
+AT_ONCE = 1 << 18
 
 
 class CallStripe:
@@ -53,16 +56,12 @@ class CallStripe:
 
     def fill(self, keys: slice, out: Tensor) -> Tensor:
         """Write the weights; see Stripe."""
-        logs = self.logits(keys, out.shape[1])
-        base = self.base(
-            logs.amax(dim=1, keepdim=True)
-            if logs.shape[1]
-            else logs.new_full((len(logs), 1), -torch.inf)
-        )
-        self._to_base_2(logs.sub_(base))
-        torch.exp2(logs, out=out)
-        own = out.sum(dim=1, keepdim=True)
-        entropy = logs.mul_(out).sum(dim=1, keepdim=True).neg_()
+        self.logits(keys, out)
+        if out.shape[1]:
+            base = self.base(out.amax(dim=1, keepdim=True))
+        else:
+            base = self.base(out.new_full((len(out), 1), -torch.inf))
+        own, entropy = self._exponentials(out, base)
         sinks = self.sinks()
         total = own if sinks is None else own + self._to_base_2(sinks - base).exp2_()
         shares = self.settle(base, total)
@@ -122,31 +121,47 @@ class CallStripe:
         """Return the logarithms of the weights of some keys, of any base; see Stripe."""
         assert self._logsumexp is not None
         base = (self._logsumexp * self._unit)[..., None]
-        logs = self._by_head(self.logits(keys, len(keys)))
+        rows = self.size * (self.rows.stop - self.rows.start)
+        flat = self._scratch.logit_rows(rows, len(keys))
+        self.logits(keys, flat)
+        logs = self._by_head(flat)
         # wide numbers are subtracted from narrow ones without rounding them first
         most = base.to(logs.dtype)
         return logs.sub_(most).sub_((base - most).to(logs.dtype))
 
-    def logits(self, keys: slice | Tensor, width: int) -> Tensor:
-        """Return logits in memory that the next stripe may use, plain ones to base 2.
+    def logits(self, keys: slice | Tensor, out: Tensor) -> None:
+        """Write logits, plain ones to base 2.
 
-        Hidden keys lie far below all others, at −inf if the logits are not plain.
-        Shapes: (heads · rows, width).
-
-        There are `width` columns, more than keys, so that equal logits give equal weights: what is
-        left of a row after whole vectors is rounded in another way.
+        Hidden keys lie far below all others, at −inf if the logits are not plain. There may be
+        more columns than keys, which are as if hidden, so that equal logits give equal weights:
+        what is left of a row after whole vectors is rounded in another way.
+        Shapes: out (heads · rows, keys or more).
         """
-        rows = self.size * (self.rows.stop - self.rows.start)
         count = keys.stop - keys.start if isinstance(keys, slice) else len(keys)
-        logs = self._scratch.logit_rows(rows, width)
-        if count < width:
-            logs[:, count:] = _FAR if self.plain else -torch.inf
+        if count < out.shape[1]:
+            out[:, count:] = _FAR if self.plain else -torch.inf
+        by_head = self._by_head(out[:, :count])
         if not self.plain:
-            self._by_equation(keys, self._by_head(logs))
-            return logs
-        torch.mm(self._query, self._group.key(keys)[0].t(), out=logs[:, :count])
-        self._hide(self._by_head(logs)[..., :count], keys)
-        return logs
+            self._by_equation(keys, by_head)
+            return
+        torch.mm(self._query, self._group.key(keys)[0].t(), out=out[:, :count])
+        self._hide(by_head, keys)
+
+    def _exponentials(self, logits: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
+        """Turn logits into exp(logit − base), in place, some columns after others.
+
+        Shapes: logits (heads · rows, keys), base (heads · rows, 1) -> the sum of each row and
+        −Σ of exponential times exponent, to base 2: as base.
+        """
+        own, entropy = torch.zeros_like(base), torch.zeros_like(base)
+        step = max(VECTOR, AT_ONCE // max(1, len(logits)) // VECTOR * VECTOR)
+        for part in torch.split(logits, step, dim=1):
+            logs = self._scratch.logit_rows(*part.shape)
+            self._to_base_2(torch.sub(part, base, out=logs))
+            torch.exp2(logs, out=part)
+            own += part.sum(dim=1, keepdim=True)
+            entropy -= logs.mul_(part).sum(dim=1, keepdim=True)
+        return own, entropy
 
     def _by_head(self, flat: Tensor) -> Tensor:
         return flat.view(self.size, self.rows.stop - self.rows.start, flat.shape[1])
@@ -219,7 +234,7 @@ class CallStripe:
     def _by_equation(self, keys: slice | Tensor, out: Tensor) -> None:
         """Write the logits of the whole equation, and note which rows see none of the keys."""
         if not isinstance(keys, slice):
-            out[..., : len(keys)] = self._group.logits(self.rows, keys)[0]
+            out.copy_(self._group.logits(self.rows, keys)[0])
             return
         seeing = torch.zeros(out.shape[:2], dtype=torch.bool, device=out.device)
         for some in _pieces(keys):

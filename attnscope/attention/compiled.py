@@ -76,11 +76,9 @@ _row, _by_key, _by_distance, _by_group, _first_largest = map(
 
 
 def _rows(
-    logits: Any,
-    logit_bits: Any,
-    sinks: Any,
     memory: Any,
     bits: Any,
+    sinks: Any,
     softmax: Any,
     by_row: Any,
     largest: Any,
@@ -94,26 +92,22 @@ def _rows(
 ) -> None:
     """Read the logits of a stripe, row by row.
 
-    Shapes: logits (heads · rows, keys), to base 2, hidden ones below `hidden`; logit_bits, the same
-    as int32; sinks (heads ·
-    rows,); memory, a WeightBuffer's, which the weights are written into; bits, the same as int32;
-    softmax (3, heads · rows): largest logit of the keys, base and sum of exponentials; by_row (3,
-    heads · rows): entropy in bits, distance and weight; largest (heads · rows, 2): bits of the
-    largest weight, and its key; received, highest, highest_row (heads, cells, keys of the stripe);
-    maxima (heads · rows, groups), as bits; profile (heads, rows − 1 + keys of the stripe).
+    Shapes: memory, a WeightBuffer's, which holds the logits to base 2, hidden ones below `hidden`,
+    and then the weights; bits, the same as int32; sinks (heads · rows,); softmax (3, heads · rows):
+    largest logit of the keys, base and sum of exponentials; by_row (3, heads · rows): entropy in
+    bits, distance and weight; largest (heads · rows, 2): bits of the largest weight, and its key;
+    received, highest, highest_row (heads, cells, keys of the stripe); maxima (heads · rows,
+    groups), as bits; profile (heads, rows − 1 + keys of the stripe).
     """
     count, left_of_keys, near, first_key, first_row, hidden = places
     lead, pitch, rows, cell, group = sizes
     keys = slice(left_of_keys, left_of_keys + count)
-    for flat in range(len(logits)):
+    for flat in range(len(sinks)):
         head, row = flat // rows, flat % rows
         start = lead + flat * pitch
         weights = memory[start : start + count]
-        row_logits, row_bits = logits[flat, :count], logit_bits[flat, :count]
-        sums = by_row[:, flat]
-        share = softmax_row(
-            row_logits, row_bits, weights, sinks[flat], softmax[:, flat], sums, hidden
-        )
+        sums, row_bits = by_row[:, flat], bits[start : start + count]
+        share = softmax_row(weights, row_bits, sinks[flat], softmax[:, flat], sums, hidden)
         _row(weights, share, np.int32(near - row), sums)
         _by_key(
             weights,

@@ -11,7 +11,7 @@ from attnscope.attention.compiled import gather_rows, join_keys, keep_strongest
 from attnscope.attention.key_sums import KeySums
 from attnscope.attention.stripe_measures import AMONG, DISTANCE, ENTROPY, StripeMeasures
 from attnscope.attention.stripe_plan import Plan
-from attnscope.attention.weight_buffer import WeightBuffer, whole_vectors
+from attnscope.attention.weight_buffer import WeightBuffer
 
 
 class CompiledMeasures(StripeMeasures):
@@ -28,17 +28,16 @@ class CompiledMeasures(StripeMeasures):
         """See StripeMeasures."""
         stripe, keys, rows = self._call_stripe, slice(self.first_key, self.end), self.shape[1]
         count, first_row = self.end - self.first_key, stripe.rows.start
-        logits = stripe.logits(keys, whole_vectors(count))
+        logits = buffer.flat(0, count)
+        stripe.logits(keys, logits)
         softmax, by_row = logits.new_zeros(2, 3, len(logits))
         sinks = stripe.sinks()
         sinks = logits.new_full((len(logits),), -torch.inf) if sinks is None else sinks[:, 0]
         self.profile.zero_()
         gather_rows(
-            logits.numpy(),
-            _bits(logits),
-            sinks.numpy(),
             buffer.memory.numpy(),
             _bits(buffer.memory),
+            sinks.numpy(),
             softmax.numpy(),
             by_row.numpy(),
             self._largest.numpy(),

@@ -73,30 +73,32 @@ def _power(number: Any) -> Any:
 _power = compiled(_power)
 
 
-def _exponentials(logits: Any, base: Any, weights: Any) -> tuple[Any, Any]:
-    """Write 2 to the power of what the logits are above a base.
+def _exponentials(numbers: Any, base: Any) -> tuple[Any, Any]:
+    """Turn logits into 2 to the power of what they are above a base.
 
     Returns the sum of these powers, and of each times its exponent.
     """
     total = product = np.float32(0.0)
-    for j in range(len(logits)):
-        log = logits[j] - base
+    for j in range(len(numbers)):
+        log = numbers[j] - base
         power = _power(log)
-        weights[j] = power
+        numbers[j] = power
         total += power
         product += power * log
     return total, product
 
 
-def _softmax(
-    logits: Any, bits: Any, exponentials: Any, sink: Any, softmax: Any, sums: Any, hidden: Any
-) -> Any:
-    """Write the exponentials of a row, and return what to multiply them with."""
+def _softmax(numbers: Any, bits: Any, sink: Any, softmax: Any, sums: Any, hidden: Any) -> Any:
+    """Turn the logits of a row into exponentials, and return what to multiply those with.
+
+    `bits` are those of the same numbers. Written: softmax (3,), the largest logit of the keys, the
+    base and the sum of exponentials; the first of sums, the entropy in bits.
+    """
     most = _maximum(bits)
     base = max(most, sink) if most > hidden else sink
     if base == -np.inf:
         base = np.float32(0.0)
-    own, product = _exponentials(logits, base, exponentials)
+    own, product = _exponentials(numbers, base)
     total = own + _power(sink - base)
     softmax[0], softmax[1], softmax[2] = most, base, total
     if total == 0.0:

@@ -43,7 +43,7 @@ class Stripe(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Scratch:
-    """Memory that stripes of one worker share."""
+    """Memory that stripes of one worker share, so that it stays in the cache."""
 
     dtype: torch.dtype
     device: torch.device

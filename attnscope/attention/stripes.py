@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attnscope.attention.call import AttentionCall
-from attnscope.attention.call_stripe import PIECE, CallStripe
+from attnscope.attention.call_stripe import AT_ONCE, PIECE, CallStripe
 from attnscope.attention.head_group import wide_dtype
 from attnscope.attention.measured import MeasureOptions, Measures, effective_keys, quantiles
 from attnscope.attention.stripe import Scratch
@@ -24,7 +24,7 @@ from attnscope.attention.stripe_plan import Plan, plan_for
 from attnscope.attention.stripe_sources import CallSource, ObservedSource, Source
 from attnscope.attention.totals import Totals
 from attnscope.attention.verify import ObservedCall
-from attnscope.attention.weight_buffer import WeightBuffer, bytes_of
+from attnscope.attention.weight_buffer import VECTOR, WeightBuffer, bytes_of
 from attnscope.attention.workers import Crew, Progress
 from attnscope.errors import OptionError
 
@@ -41,8 +41,6 @@ __all__ = [
 # call, or of all calls of this process together, as of the layers of a model.
 _LONG = 1 << 28
 _seen = [0]
-# Matrices of logits of a stripe that are alive at once, beside the weights.
-_MATRICES = 2
 # Pieces of a stripe that are alive at once where logits take more steps than a product.
 _PIECES = 4
 # Keys whose largest query is looked for at once.
@@ -259,7 +257,7 @@ def _room_bytes(plan: Plan, group: int, size: int) -> int:
     stripe_cells = -(-plan.rows // plan.cell_rows)
     by_key = group * plan.keys * (stripe_cells * (2 * size + 4) + 8)
     # the logits, what one operation on all of them needs, and what some rows give to their groups
-    logits = rows * plan.width * size * _MATRICES
+    logits = max(rows * VECTOR, AT_ONCE) * size
     strongest = rows * (plan.top + 1) * plan.group * (size + 8) * 3
     pieces = rows * min(plan.width, PIECE) * size * _PIECES
     weights = bytes_of(group, plan.rows, plan.width, plan.group, size)

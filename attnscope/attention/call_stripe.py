@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from attnscope.attention.head_group import HeadGroup
+from attnscope.attention.masks import Reach
 from attnscope.attention.stripe import Rows, Scratch
 from attnscope.attention.weight_buffer import VECTOR
 
 # exp2 costs a third of exp, so that logits are taken to base 2.
-_LOG2_E = 1.0 / math.log(2.0)
+LOG2_E = 1.0 / math.log(2.0)
 # Added to the logit of a hidden key. Far below anything that is left of a plain logit, and times
 # a weight of 0 it is 0, where −inf would be NaN.
 _FAR = -1e30
@@ -50,9 +51,9 @@ class CallStripe:
         self._context: Tensor | None = None
         # by row of all heads: the logit that is subtracted, the sum of exponentials, what is blind
         self._base = self._total = self._blind = torch.empty(0)
-        self._unit = _LOG2_E if group.plain else 1.0  # the equation's logits are natural ones
+        self._unit = LOG2_E if group.plain else 1.0  # the equation's logits are natural ones
         if group.plain:
-            self._query = (group.query(rows) * (group.call.scale * _LOG2_E)).flatten(0, 1)
+            self._query = (group.query(rows) * (group.call.scale * LOG2_E)).flatten(0, 1)
 
     def fill(self, keys: slice, out: Tensor) -> Tensor:
         """Write the weights; see Stripe."""
@@ -125,9 +126,7 @@ class CallStripe:
         flat = self._scratch.logit_rows(rows, len(keys))
         self.logits(keys, flat)
         logs = self._by_head(flat)
-        # wide numbers are subtracted from narrow ones without rounding them first
-        most = base.to(logs.dtype)
-        return logs.sub_(most).sub_((base - most).to(logs.dtype))
+        return subtract(logs, base)
 
     def logits(self, keys: slice | Tensor, out: Tensor) -> None:
         """Write logits, plain ones to base 2.
@@ -169,7 +168,7 @@ class CallStripe:
     def _to_base_2(self, logs: Tensor) -> Tensor:
         """Turn logarithms of the stripe's own kind into those to base 2, in place."""
         if not self.plain:
-            logs.mul_(_LOG2_E).clamp_(min=_FAR)  # keeps a NaN, and 0 · −inf is none
+            logs.mul_(LOG2_E).clamp_(min=_FAR)  # keeps a NaN, and 0 · −inf is none
         return logs
 
     def _hide(self, logs: Tensor, keys: slice | Tensor) -> None:
@@ -178,7 +177,8 @@ class CallStripe:
             reach = self._group.call.mask.reach
             if reach.filled:
                 if (reach.first, reach.last) != (-math.inf, math.inf):
-                    logs += self._beyond(keys)
+                    place = self._group.call.query_offset
+                    logs += beyond(reach, self.rows, place, keys, logs.dtype)
                 return
             seen = self._group.seen(self.rows, keys)
             if seen is not None:
@@ -189,20 +189,6 @@ class CallStripe:
                 penalty = self._edge(some)
                 if penalty is not None:
                     logs[..., some.start - keys.start : some.stop - keys.start] += penalty
-
-    def _beyond(self, keys: Tensor) -> Tensor:
-        """Return what hides the keys out of reach: (rows, keys). Truth values take longer."""
-        reach, place, dtype = (
-            self._group.call.mask.reach,
-            self._group.call.query_offset,
-            self._scratch.dtype,
-        )
-        rows = torch.arange(self.rows.start + place, self.rows.stop + place, device=keys.device)
-        far = keys.to(dtype) - rows.to(dtype)[:, None]  # of whole numbers the difference is exact
-        if reach.first == -math.inf:
-            return far.sub_(reach.last).clamp_(0.0, 1.0).mul_(_FAR)
-        near = (reach.first - far).clamp_(0.0, 1.0)
-        return near.add_(far.sub_(reach.last).clamp_(0.0, 1.0)).mul_(_FAR)
 
     def _edges(self, keys: slice) -> list[tuple[int, int]]:
         """Return the parts of a range of keys that some row may not see."""
@@ -251,3 +237,23 @@ def _pieces(keys: slice) -> list[slice]:
 
 def _penalty(seen: Tensor, dtype: torch.dtype) -> Tensor:
     return (~seen).to(dtype).mul_(_FAR)
+
+
+def beyond(reach: Reach, rows: slice, place: int, keys: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what hides the keys out of reach of rows, row 0 being the query at `place`.
+
+    Truth values take longer. Shapes: keys (…, keys) -> (…, rows, keys).
+    """
+    positions = torch.arange(rows.start + place, rows.stop + place, device=keys.device)
+    # of whole numbers the difference is exact
+    far = keys.to(dtype)[..., None, :] - positions.to(dtype)[:, None]
+    if reach.first == -math.inf:
+        return far.sub_(reach.last).clamp_(0.0, 1.0).mul_(_FAR)
+    near = (reach.first - far).clamp_(0.0, 1.0)
+    return near.add_(far.sub_(reach.last).clamp_(0.0, 1.0)).mul_(_FAR)
+
+
+def subtract(logits: Tensor, wide: Tensor) -> Tensor:
+    """Subtract wide numbers from narrow ones, in place, without rounding them first."""
+    most = wide.to(logits.dtype)
+    return logits.sub_(most).sub_((wide - most).to(logits.dtype))

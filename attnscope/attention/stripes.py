@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from attnscope.attention.call import AttentionCall
 from attnscope.attention.call_stripe import AT_ONCE, PIECE, CallStripe
@@ -45,6 +46,8 @@ _seen = [0]
 _PIECES = 4
 # Keys whose largest query is looked for at once.
 _KEYS_AT_ONCE = 1024
+# Rows, of all heads together, that are looked through at once.
+_HEADS_AT_ONCE = 1024
 
 
 @torch.no_grad()
@@ -162,29 +165,45 @@ class _Pass:
         return room
 
     def _searches(self) -> list[Callable[[], None]]:
-        """Return one job per head and stripe that holds the largest weight of some key."""
-        jobs: list[Callable[[], None]] = []
+        """Return jobs that find, stripe by stripe, the rows that gave keys their largest weight."""
         sums = self._totals.logsumexp
         self._bases = sums.masked_fill(sums == -torch.inf, 0.0)
+        wanted: list[list[tuple[int, Tensor]]] = [[] for _ in self._stripes]
         for head, stripes in enumerate(self._totals.keys.stripe_of_highest):
             order = stripes.argsort(stable=True)
             counts = torch.bincount(stripes + 1, minlength=len(self._stripes) + 1).tolist()
             for number, keys in enumerate(order.split(counts)[1:]):
-                jobs += [
-                    functools.partial(self._search, head, number, some)
-                    for some in keys.split(_KEYS_AT_ONCE)
-                    if len(some)
-                ]
-        return jobs
+                wanted[number] += [(head, some) for some in keys.split(_KEYS_AT_ONCE) if len(some)]
+        search = self._search_heads if self._source.batched else self._search_each
+        step = max(1, _HEADS_AT_ONCE // self._plan.rows)
+        return [
+            functools.partial(search, rows, found[start : start + step])
+            for rows, found in zip(self._stripes, wanted, strict=True)
+            for start in range(0, len(found), step)
+        ]
 
-    def _search(self, head: int, number: int, keys: Tensor) -> None:
-        """Find which row of a stripe gave each of some keys the largest weight."""
+    def _search_each(self, rows: slice, wanted: list[tuple[int, Tensor]]) -> None:
+        """Find which of some rows gave some keys of some heads the largest weight."""
+        room = self._room_of_worker()
+        for head, keys in wanted:
+            self._crew.check()
+            base = self._bases[head : head + 1, rows]
+            stripe = self._source.known(head, rows, base, room.scratch)
+            self._name(head, keys, _first_largest(stripe.order_at(keys)[0], rows.start))
+
+    def _search_heads(self, rows: slice, wanted: list[tuple[int, Tensor]]) -> None:
+        """Do as `_search_each`, of all heads at once: each operation has its price."""
         self._crew.check()
-        rows = self._stripes[number]
-        logsumexp = self._bases[head : head + 1, rows]
-        stripe = self._source.known(head, rows, logsumexp, self._room_of_worker().scratch)
+        places = pad_sequence([keys for _, keys in wanted], batch_first=True)
+        heads = places.new_tensor([head for head, _ in wanted])
+        numbers = self._source.orders(heads, rows, places, self._bases[heads, rows])
+        queries = _first_largest(numbers, rows.start)
+        for (head, keys), found in zip(wanted, queries, strict=True):
+            self._name(head, keys, found[: len(keys)])
+
+    def _name(self, head: int, keys: Tensor, queries: Tensor) -> None:
         found = self._totals.keys.query_of_highest
-        found[head, keys] = _first_largest(stripe.order_at(keys)[0], rows.start).to(found.dtype)
+        found[head, keys] = queries.to(found.dtype)
 
 
 def _compiled_measures(
@@ -212,17 +231,17 @@ def _compiled_measures(
 def _first_largest(numbers: Tensor, first: int) -> Tensor:
     """Return the first row that has the largest number of each column, or a NaN.
 
-    `first` is the number of row 0. Shapes: (rows, columns) -> (columns,). Down a column, argmax
-    takes ten times as long as this, and truth values four times.
+    `first` is the number of row 0. Shapes: (…, rows, columns) -> (…, columns). Down a column,
+    argmax takes ten times as long as this, and truth values four times.
     """
-    most = numbers.amax(dim=0)
+    most = numbers.amax(dim=-2)
     if bool(most.isnan().any()):
-        return numbers.argmax(dim=0) + first
-    count = len(numbers)
+        return numbers.argmax(dim=-2) + first
+    count = numbers.shape[-2]
     # 0 where a number is the largest, and far below where it is not; then the earlier the more
     behind = torch.arange(count, 0, -1, device=numbers.device, dtype=numbers.dtype)
-    order = (numbers - most).sign_().mul_(count).add_(behind[:, None]).amax(dim=0)
-    return (count + first) - order.long()
+    order = numbers.sub_(most[..., None, :]).sign_().mul_(count).add_(behind[:, None])
+    return (count + first) - order.amax(dim=-2).long()
 
 
 def estimate_bytes(

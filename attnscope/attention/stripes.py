@@ -43,7 +43,7 @@ __all__ = [
 _LONG = 1 << 28
 _seen = [0]
 # Pieces of a stripe that are alive at once where logits take more steps than a product.
-_PIECES = 4
+_PIECES = 14
 # Keys whose largest query is looked for at once.
 _KEYS_AT_ONCE = 1024
 # Rows, of all heads together, that are looked through at once.

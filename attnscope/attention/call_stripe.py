@@ -11,11 +11,9 @@ from torch import Tensor
 
 from attnscope.attention.head_group import HeadGroup
 from attnscope.attention.masks import Reach
-from attnscope.attention.stripe import Rows, Scratch
+from attnscope.attention.stripe import LOG2_E, Rows, Scratch
 from attnscope.attention.weight_buffer import VECTOR
 
-# exp2 costs a third of exp, so that logits are taken to base 2.
-LOG2_E = 1.0 / math.log(2.0)
 # Added to the logit of a hidden key. Far below anything that is left of a plain logit, and times
 # a weight of 0 it is 0, where −inf would be NaN.
 _FAR = -1e30
@@ -30,11 +28,7 @@ AT_ONCE = 1 << 18
 
 
 class CallStripe:
-    """Rows of an AttentionCall.
-
-    `logsumexp` (heads, rows) is given where only some keys will be asked for, by `order_at`; it is
-    0 for rows that see nothing.
-    """
+    """Rows of an AttentionCall; see Stripe."""
 
     def __init__(
         self,
@@ -43,11 +37,10 @@ class CallStripe:
         scratch: Scratch,
         *,
         keep_context: bool = False,
-        logsumexp: Tensor | None = None,
     ) -> None:
         self.rows, self.size, self.plain = rows, group.size, group.plain
         self._group, self._scratch = group, scratch
-        self._keep, self._logsumexp = keep_context, logsumexp
+        self._keep = keep_context
         self._context: Tensor | None = None
         # by row of all heads: the logit that is subtracted, the sum of exponentials, what is blind
         self._base = self._total = self._blind = torch.empty(0)
@@ -118,17 +111,7 @@ class CallStripe:
         blind = self._by_head(self._blind)[..., 0]
         return Rows(self._by_head(logsumexp)[..., 0], self._context, blind)
 
-    def order_at(self, keys: Tensor) -> Tensor:
-        """Return the logarithms of the weights of some keys, of any base; see Stripe."""
-        assert self._logsumexp is not None
-        base = (self._logsumexp * self._unit)[..., None]
-        rows = self.size * (self.rows.stop - self.rows.start)
-        flat = self._scratch.logit_rows(rows, len(keys))
-        self.logits(keys, flat)
-        logs = self._by_head(flat)
-        return subtract(logs, base)
-
-    def logits(self, keys: slice | Tensor, out: Tensor) -> None:
+    def logits(self, keys: slice, out: Tensor) -> None:
         """Write logits, plain ones to base 2.
 
         Hidden keys lie far below all others, at −inf if the logits are not plain. There may be
@@ -136,7 +119,7 @@ class CallStripe:
         what is left of a row after whole vectors is rounded in another way.
         Shapes: out (heads · rows, keys or more).
         """
-        count = keys.stop - keys.start if isinstance(keys, slice) else len(keys)
+        count = keys.stop - keys.start
         if count < out.shape[1]:
             out[:, count:] = _FAR if self.plain else -torch.inf
         by_head = self._by_head(out[:, :count])
@@ -171,19 +154,8 @@ class CallStripe:
             logs.mul_(LOG2_E).clamp_(min=_FAR)  # keeps a NaN, and 0 · −inf is none
         return logs
 
-    def _hide(self, logs: Tensor, keys: slice | Tensor) -> None:
+    def _hide(self, logs: Tensor, keys: slice) -> None:
         """Put the hidden keys far below all others."""
-        if not isinstance(keys, slice):
-            reach = self._group.call.mask.reach
-            if reach.filled:
-                if (reach.first, reach.last) != (-math.inf, math.inf):
-                    place = self._group.call.query_offset
-                    logs += beyond(reach, self.rows, place, keys, logs.dtype)
-                return
-            seen = self._group.seen(self.rows, keys)
-            if seen is not None:
-                logs += _penalty(seen, logs.dtype)
-            return
         for start, end in self._edges(keys):
             for some in _pieces(slice(start, end)):
                 penalty = self._edge(some)
@@ -217,11 +189,8 @@ class CallStripe:
             kept[name] = penalty
         return penalty
 
-    def _by_equation(self, keys: slice | Tensor, out: Tensor) -> None:
+    def _by_equation(self, keys: slice, out: Tensor) -> None:
         """Write the logits of the whole equation, and note which rows see none of the keys."""
-        if not isinstance(keys, slice):
-            out.copy_(self._group.logits(self.rows, keys)[0])
-            return
         seeing = torch.zeros(out.shape[:2], dtype=torch.bool, device=out.device)
         for some in _pieces(keys):
             logits, seen = self._group.logits(self.rows, some)

@@ -57,9 +57,9 @@ class CompiledMeasures(StripeMeasures):
             (buffer.lead, buffer.pitch, rows, min(self.plan.cell_rows, rows), buffer.group),
         )
         largest, base, total = softmax[..., None]
-        stripe.base(largest)
+        stripe.base(largest)  # which notes the blind rows
         stripe.settle(base, total)
-        stripe.take(buffer.flat(0, count), keys)
+        stripe.take(logits, keys)
         for name, numbers in zip((ENTROPY, DISTANCE, AMONG), by_row, strict=True):
             self.flat_sums[name] = numbers
         self.flat_sums[ENTROPY] *= math.log(2.0)  # bits

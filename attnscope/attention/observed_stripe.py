@@ -6,10 +6,8 @@ import torch
 from torch import Tensor
 
 from attnscope.attention.masks import HIDDEN_AT_MOST
-from attnscope.attention.stripe import Rows
+from attnscope.attention.stripe import LOG2_E, Rows
 from attnscope.attention.verify import ObservedCall
-
-_LOG2_E = 1.0 / math.log(2.0)
 
 
 class ObservedStripe:
@@ -27,16 +25,11 @@ class ObservedStripe:
         """Write the weights; see Stripe."""
         out[:, : keys.stop - keys.start] = self._weights[0, :, keys]
         surprise: Tensor = torch.special.entr(out)
-        return surprise.sum(dim=1).mul_(_LOG2_E)
+        return surprise.sum(dim=1).mul_(LOG2_E)
 
     def known(self) -> Rows:
         """Return what is known; see Stripe."""
         return observed_rows(self._call, self._head, self.rows, keep_context=self._keep)
-
-    def order_at(self, keys: Tensor) -> Tensor:
-        """Return the weights of some keys; see Stripe."""
-        weights = self._weights[..., keys]
-        return weights.to(torch.promote_types(weights.dtype, torch.float32))
 
 
 def observed_rows(call: ObservedCall, head: int, rows: slice, *, keep_context: bool) -> Rows:

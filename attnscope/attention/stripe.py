@@ -1,10 +1,14 @@
 """A stripe: some whole rows of a call at once, and what is known about them from then on."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+# exp2 costs a third of exp, so that logits are taken to base 2.
+LOG2_E = 1.0 / math.log(2.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,9 +40,6 @@ class Stripe(Protocol):
 
     def known(self) -> Rows:
         """Return what is known, after `fill`."""
-
-    def order_at(self, keys: Tensor) -> Tensor:
-        """Return numbers that have the order of the weights of some keys: (heads, rows, keys)."""
 
 
 @dataclass(slots=True, eq=False)

@@ -174,36 +174,26 @@ class _Pass:
             counts = torch.bincount(stripes + 1, minlength=len(self._stripes) + 1).tolist()
             for number, keys in enumerate(order.split(counts)[1:]):
                 wanted[number] += [(head, some) for some in keys.split(_KEYS_AT_ONCE) if len(some)]
-        search = self._search_heads if self._source.batched else self._search_each
         step = max(1, _HEADS_AT_ONCE // self._plan.rows)
         return [
-            functools.partial(search, rows, found[start : start + step])
+            functools.partial(self._search, rows, found[start : start + step])
             for rows, found in zip(self._stripes, wanted, strict=True)
             for start in range(0, len(found), step)
         ]
 
-    def _search_each(self, rows: slice, wanted: list[tuple[int, Tensor]]) -> None:
-        """Find which of some rows gave some keys of some heads the largest weight."""
-        room = self._room_of_worker()
-        for head, keys in wanted:
-            self._crew.check()
-            base = self._bases[head : head + 1, rows]
-            stripe = self._source.known(head, rows, base, room.scratch)
-            self._name(head, keys, _first_largest(stripe.order_at(keys)[0], rows.start))
+    def _search(self, rows: slice, wanted: list[tuple[int, Tensor]]) -> None:
+        """Find which of some rows gave some keys of some heads the largest weight.
 
-    def _search_heads(self, rows: slice, wanted: list[tuple[int, Tensor]]) -> None:
-        """Do as `_search_each`, of all heads at once: each operation has its price."""
+        It is done for several heads at once, because each operation has its price.
+        """
         self._crew.check()
         places = pad_sequence([keys for _, keys in wanted], batch_first=True)
         heads = places.new_tensor([head for head, _ in wanted])
         numbers = self._source.orders(heads, rows, places, self._bases[heads, rows])
         queries = _first_largest(numbers, rows.start)
-        for (head, keys), found in zip(wanted, queries, strict=True):
-            self._name(head, keys, found[: len(keys)])
-
-    def _name(self, head: int, keys: Tensor, queries: Tensor) -> None:
         found = self._totals.keys.query_of_highest
-        found[head, keys] = queries.to(found.dtype)
+        for (head, keys), query in zip(wanted, queries.to(found.dtype), strict=True):
+            found[head, keys] = query[: len(keys)]
 
 
 def _compiled_measures(
@@ -261,12 +251,9 @@ def estimate_bytes(
     cells = -(-plan.queries // plan.cell_rows) * -(-plan.keys // plan.cell_keys)
     by_head = cells * (8 + 2 * size) + (plan.queries + plan.keys) * (8 + size)
     result = call.heads * (plan.queries * by_row + plan.keys * by_key + by_head)
-    widths = call.value.shape[2]
-    if isinstance(call, AttentionCall):
-        widths += call.key.shape[2]
     room = _room_bytes(plan, group, size)
-    if call.value.dtype.itemsize < size:  # keys and values of a stripe are widened
-        room += plan.width * widths * size
+    if isinstance(call, AttentionCall) and call.value.dtype.itemsize < size:
+        room += plan.width * (call.key.shape[2] + width) * size  # those of a stripe are widened
     return result + workers * room + 2 * len(plan.rising) * size
 
 
